@@ -48,8 +48,8 @@ class DeltaWriter:
     def last_batch(self, name: str) -> int:
         """Return the last batch of this checkpoint that is in the table, or -1."""
         if name in self._tables:
-            return self._last_batch(self.table(name))
-        return self._last_batch(read_table(self._lake, TABLES[name])) if self.exists(name) else -1
+            return self.batch_of(self.table(name))
+        return self.batch_of(read_table(self._lake, TABLES[name])) if self.exists(name) else -1
 
     def table(self, name: str) -> DeltaTable:
         """Return the table as it is now. Create it and add columns as needed."""
@@ -60,7 +60,8 @@ class DeltaWriter:
             opened.update_incremental()
         return opened
 
-    def _last_batch(self, table: DeltaTable) -> int:
+    def batch_of(self, table: DeltaTable) -> int:
+        """Return the last batch of this checkpoint that is in an open table, or -1."""
         found = table.transaction_version(self._app)
         return -1 if found is None else found
 
@@ -71,7 +72,7 @@ class DeltaWriter:
         """
         for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
             table = self.table(name)
-            if self._last_batch(table) >= batch:
+            if self.batch_of(table) >= batch:
                 return False
             transaction = CommitProperties(app_transactions=[Transaction(self._app, batch)])
             try:

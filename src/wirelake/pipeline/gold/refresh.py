@@ -5,7 +5,7 @@ nothing that is already there. It reads no rows of bronze or silver, except open
 computed again from the rows in the tables.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import date, timedelta
 from itertools import islice
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from msgspec import Struct
 
 from wirelake.lake.store import Store
@@ -68,12 +69,16 @@ class GoldPosition(Struct, frozen=True):
 
 
 class _Snapshot(Struct, frozen=True):
-    """Hold what the tables of bronze and silver have, between two batches."""
+    """Hold what the tables have: those of bronze and silver between two batches, those of gold before a refresh."""
 
     committed: int  # the last batch
     today: date
     opened: Partials  # sums of the open rows
-    tables: dict[str, Any]  # Delta tables
+    tables: dict[str, DeltaTable]
+
+    def files(self, name: str) -> list[FileAction]:
+        table = self.tables.get(name)
+        return [] if table is None else live_files(table, name)
 
 
 def gold_lock(lake: Store) -> AbstractContextManager[None]:
@@ -115,7 +120,7 @@ class GoldTables:
         with gold_lock(self._lake):
             snapshot = self._take_snapshot()
             self._catch_up(None, snapshot)
-            days = {day for name in COUNTED for day in by_day(self._settled(snapshot, name))}
+            days = {day for name in COUNTED for day in by_day(snapshot.files(name))}
             self._write_ledger(snapshot, days, recount)
             rows = read_files(self._lake, LEDGER, self._files(LEDGER.name))
             return rows.filter(pc.invert(rows["balanced"])).sort_by([("hour", "ascending"), ("protocol", "ascending")])
@@ -123,17 +128,23 @@ class GoldTables:
     def _take_snapshot(self) -> _Snapshot:
         """Note what there is between two batches: a ledger of tables with and without a batch would not balance."""
         with listing_lock(self._lake):
-            names = (*SUMMARIES, *OPEN_TABLES)
-            tables = {name: self._tables.table(name) for name in names if self._tables.exists(name)}
-            committed = max(self._tables.last_batch(FRAMES.name), self._tables.last_batch(BATCHES.name))
+            tables = self._open_tables(*SUMMARIES, *OPEN_TABLES)
+            committed = max(self._last_batch(tables, name) for name in (FRAMES.name, BATCHES.name))
         last = self._manifests.get(committed)
         today = time_of(last.now_us if last is not None else 0).date()
         self._check.tables = tables
-        return _Snapshot(committed, today, self._open_rows.sums(tables), tables)
+        gold = self._open_tables(*_PARTS, LEDGER.name)
+        return _Snapshot(committed, today, self._open_rows.sums(tables), tables | gold)
+
+    def _open_tables(self, *names: str) -> dict[str, DeltaTable]:
+        return {name: self._tables.table(name) for name in names if self._tables.exists(name)}
+
+    def _last_batch(self, tables: Mapping[str, DeltaTable], name: str) -> int:
+        return self._tables.batch_of(tables[name]) if name in tables else -1
 
     def _catch_up(self, spark: Any, snapshot: _Snapshot) -> bool:
         """Merge what is committed. Return whether everything was computed again instead."""
-        merged = self._tables.last_batch(LEDGER.name)  # which is written last
+        merged = self._last_batch(snapshot.tables, LEDGER.name)  # which is written last
         waiting = [each for each in self._manifests.since(merged) if each.batch <= snapshot.committed]
         is_complete = [each.batch for each in waiting] == list(range(merged + 1, snapshot.committed + 1))
         if not is_complete or any(each.partials is None for each in waiting):  # such as tables of an earlier version
@@ -153,16 +164,13 @@ class GoldTables:
         return GoldPosition(batch) if last is None else GoldPosition(last.batch, last.until_seq, last.now_us)
 
     def _files(self, name: str) -> list[FileAction]:
+        """Return the files that a table has after the commits of this refresh."""
         return live_files(self._tables.table(name), name)
-
-    def _settled(self, snapshot: _Snapshot, name: str) -> list[FileAction]:
-        table = snapshot.tables.get(name)
-        return [] if table is None else live_files(table, name)
 
     def _merge(self, waiting: Sequence[Manifest], snapshot: _Snapshot) -> None:
         partials = {each.batch: decode_partials(self._checkpoint.read(each.partials or "")) for each in waiting}
         for name, parts in _PARTS.items():
-            last = self._tables.last_batch(name)
+            last = self._last_batch(snapshot.tables, name)
             if last < snapshot.committed:
                 total = PartialSums()
                 for batch, of_batch in partials.items():
@@ -175,19 +183,20 @@ class GoldTables:
     def _changes(self, name: str, sums: Partials, snapshot: _Snapshot) -> FileChanges:
         """Return the files to write with these sums."""
         if name == DEVICE_LATEST.name:
-            return merge_latest(self._lake, self._files(name), sums) if sums else FileChanges()
+            return merge_latest(self._lake, snapshot.files(name), sums) if sums else FileChanges()
         if name == COUNTS_HOUR.name:
-            return merge_counts(self._lake, by_day(self._files(name)), sums[COUNTS]) if sums else FileChanges()
+            return merge_counts(self._lake, by_day(snapshot.files(name)), sums[COUNTS]) if sums else FileChanges()
         gold = _MINUTE_TABLES[name]
         touched_us = self._changed(snapshot, name, "minute")
         if not sums and not touched_us:
             return FileChanges()
-        return self._minute_merge(name, snapshot).merge(sums.get(name, gold.schema.empty_table()), touched_us)
+        merge = self._minute_merge(name, snapshot.files(name), snapshot)
+        return merge.merge(sums.get(name, gold.schema.empty_table()), touched_us)
 
-    def _minute_merge(self, name: str, snapshot: _Snapshot) -> MinuteMerge:
+    def _minute_merge(self, name: str, files: Sequence[FileAction], snapshot: _Snapshot) -> MinuteMerge:
         gold = _MINUTE_TABLES[name]
         opened = snapshot.opened.get(name, gold.schema.empty_table())
-        return MinuteMerge(self._lake, gold, by_day(self._files(name)), opened, snapshot.today)
+        return MinuteMerge(self._lake, gold, by_day(files), opened, snapshot.today)
 
     def _changed(self, snapshot: _Snapshot, name: str, time: str) -> set[int]:
         """Return the times whose open rows have changed since the last refresh."""
@@ -219,7 +228,7 @@ class GoldTables:
         """Compute days again, or all of them."""
         golds = {name for table in tables for name in SUMMARIES[table]}
         sources = tables | {table for table, fed in SUMMARIES.items() if not golds.isdisjoint(fed.keys() - {COUNTS})}
-        files = [file for name in sorted(sources) for file in self._settled(snapshot, name)]
+        files = [file for name in sorted(sources) for file in snapshot.files(name)]
         if days is None:
             days = {*by_day(files)}
             for sums in snapshot.opened.values():
@@ -228,7 +237,8 @@ class GoldTables:
             days = days | {day - timedelta(days=1) for day in days}
         changes: dict[str, FileChanges] = {name: FileChanges() for name in _PARTS}
         others = PartialSums()
-        minute_merges = {name: self._minute_merge(name, snapshot) for name in golds & _MINUTE_TABLES.keys()}
+        minute_tables = golds & _MINUTE_TABLES.keys()
+        minute_merges = {name: self._minute_merge(name, self._files(name), snapshot) for name in minute_tables}
         for chunk in _chunks(sorted(days), GOLD_REBUILD_DAYS):
             sums = self._summarize(spark, _of_days(files, chunk), golds)
             for name, merge in minute_merges.items():
