@@ -14,6 +14,7 @@ from cli.serving import free_ports
 
 from gateway.running_gateway import HOST, WAIT_S
 from wirelake.clients.comet import CometClient
+from wirelake.log.segments.reader import LogReader
 
 TOPIC = "@crash"
 
@@ -60,6 +61,12 @@ class ServeProcess:
     def admin(self) -> dict[str, str]:
         token = (self.folder / "keys" / "admin.token").read_text().strip()
         return {"Authorization": f"Bearer {token}"}
+
+
+def frames_in_the_log(folder: Path) -> set[bytes]:
+    """Return the packets that devices sent."""
+    rows = (row for batch in LogReader(folder / "log").read() for row in batch.to_pylist())
+    return {row["frame"] for row in rows if row["protocol"] == "apostol" and row["direction"] == "in"}
 
 
 async def subscribe(served: ServeProcess) -> None:

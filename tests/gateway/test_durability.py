@@ -14,9 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from gateway.gateway_process import ServeProcess, drain, subscribe
+from gateway.gateway_process import ServeProcess, drain, frames_in_the_log, subscribe
 from gateway.running_gateway import HOST, WAIT_S
-from wirelake.log.segments.reader import LogReader
 from wirelake.protocols.apostol.constants import FIRST, LAST
 from wirelake.protocols.apostol.frames import ApostolSplitter, Packet, decode
 from wirelake.protocols.frame import Sender
@@ -101,11 +100,6 @@ class Acknowledged:
     def __init__(self) -> None:
         self.published: list[int] = []
         self.receipted: list[tuple[int, int]] = []
-
-
-def frames_in_the_log(folder: Path) -> set[bytes]:
-    rows = (row for batch in LogReader(folder / "log").read() for row in batch.to_pylist())
-    return {row["frame"] for row in rows if row["protocol"] == "apostol" and row["direction"] == "in"}
 
 
 def test_what_was_answered_survives_being_killed(tmp_path: Path) -> None:
