@@ -1,4 +1,6 @@
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,15 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("untimed")
+
+# Tests start hundreds of Python processes, which would each compile our sources, and dozens of JVMs, which live too
+# short to gain from the slower of Java's two compilers.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+FAST_START = "-XX:TieredStopAtLevel=1"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", FAST_START)
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", FAST_START)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", FAST_START)
 
 EVENT_LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
