@@ -89,7 +89,7 @@ def test_files_are_listed_by_folder(store: Store) -> None:
 def test_a_file_is_visible_once_it_is_closed(store: Store, size: int) -> None:
     data = os.urandom(size)
     output = store.open_output("part.bin")
-    output.write(data[: size // 2])
+    output.sink.write(data[: size // 2])
     output.sink.write(data[size // 2 :])
     assert store.list() == []
     assert store.size("part.bin") is None
@@ -99,7 +99,7 @@ def test_a_file_is_visible_once_it_is_closed(store: Store, size: int) -> None:
 
 def test_nothing_is_left_of_a_file_that_is_discarded(store: Store) -> None:
     output = store.open_output("part.bin")
-    output.write(b"half")
+    output.sink.write(b"half")
     output.discard()
     assert store.list() == []
     if isinstance(store, LocalStore):
@@ -109,7 +109,7 @@ def test_nothing_is_left_of_a_file_that_is_discarded(store: Store) -> None:
 def test_what_a_killed_process_left_is_cleaned(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.write("0001.arrow", b"whole")
-    store.open_output("0002.arrow").write(b"half")
+    store.open_output("0002.arrow").sink.write(b"half")
     assert store.list() == ["0001.arrow"]
     store.clean("")
     assert [path.name for path in tmp_path.iterdir()] == ["0001.arrow"]

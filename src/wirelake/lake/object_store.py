@@ -240,9 +240,6 @@ class _ObjectOutput:
         self._file = tempfile.TemporaryFile(prefix="wirelake-upload-")  # noqa: SIM115 (closed by close or discard)
         self.sink = pa.PythonFile(self._file, "w")
 
-    def write(self, data: bytes) -> None:
-        self._file.write(data)
-
     def close(self) -> int:
         try:
             size = self._file.tell()

@@ -49,8 +49,6 @@ class Output(Protocol):
 
     sink: Any
 
-    def write(self, data: bytes) -> None: ...
-
     def close(self) -> int:
         """Finish the file, and return its size."""
 
@@ -262,9 +260,6 @@ class _LocalOutput:
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.sink = pa.OSFile(str(self._new), "wb")
-
-    def write(self, data: bytes) -> None:
-        self.sink.write(data)
 
     def close(self) -> int:
         self.sink.close()
