@@ -9,35 +9,23 @@ without gold is subtracted. The tasks of a batch sum its rows in either case: wh
 from rich.table import Table
 
 from lakeside.bench import Bench
-from lakeside.mixed_log import write_mixed_log
 from lakeside.process_tree import KINDS
-from lakeside.whole import HERE, WARM_RECORDS, Run, measure
+from lakeside.whole import Run, measure_versions
 
 GOAL = 0.25  # of what bronze and silver cost
 GOAL_REFRESH_S = 5.0
 
 
 def run(bench: Bench) -> None:
-    write_mixed_log(bench.folder / "mixed", bench.rows)
-    write_mixed_log(bench.folder / "warm", WARM_RECORDS)
-    versions = {"now": HERE} if bench.before is None else {"before": bench.before, "now": HERE}
-    best: dict[tuple[str, str], Run] = {}
-    for _ in range(bench.rounds):
-        for name, root in versions.items():
-            for what in ("silver", "gold"):
-                found = measure(bench.folder, root, "gold_run.py", what)
-                known = best.get((name, what))
-                if known is None or found.cpu.total() < known.cpu.total():
-                    best[name, what] = found
-    _show(bench, best, list(versions))
+    _show(bench, measure_versions(bench, "gold_run.py", lambda found: found.cpu.total()))
 
 
-def _show(bench: Bench, best: dict[tuple[str, str], Run], versions: list[str]) -> None:
+def _show(bench: Bench, best: dict[tuple[str, str], Run]) -> None:
     table = Table(title=f"gold beside bronze and silver, {bench.rows:,} records", title_justify="left")
     for heading in ("", *(f"{kind}, CPU-s" for kind in KINDS), "gold to silver", "goal", "slowest refresh", "goal"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name in versions:
-        silver, both = best[name, "silver"], best[name, "gold"]
+    for name in [name for what, name in best if what == "gold"]:
+        silver, both = best["silver", name], best["gold", name]
         slowest_s, partials_s = both.notes
         without_s = silver.cpu.total() - partials_s
         ratio = (both.cpu.total() - without_s) / without_s

@@ -15,6 +15,7 @@ from rich.table import Table
 from lakeside.bench import Bench
 from lakeside.frames import KINDS, SAMPLES
 from wirelake.lake.progress import JobProgress
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import MESSAGES
 from wirelake.limits import MIB
 from wirelake.log.segments.log import SegmentLog
@@ -164,10 +165,11 @@ def _redecoded_us(bench: Bench, data: Path, protocol: str) -> float:
     return (time.perf_counter() - started_s) / done.frames * 1e6
 
 
-def _commit_us(lake: Path, times: int) -> float:
+def _commit_us(path: Path, times: int) -> float:
     """The best of some."""
+    lake = LocalStore(path)
     table = open_table(lake, MESSAGES)
-    folder = lake / MESSAGES.folder / "_delta_log"
+    folder = path / MESSAGES.folder / "_delta_log"
     files = FILES // VERSIONS + 1
     for version in range(1, VERSIONS * times + 1):
         adds = [_file(f"{version}-{number}") for number in range(files if version <= FILES * times else 0)]

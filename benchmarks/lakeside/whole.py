@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree, rmtree
 
@@ -40,6 +41,11 @@ class Run(Struct):
 
 
 def run(bench: Bench) -> None:
+    _show(bench, measure_versions(bench, "whole_run.py", lambda found: found.seconds))
+
+
+def measure_versions(bench: Bench, script: str, cost: Callable[[Run], float]) -> dict[tuple[str, str], Run]:
+    """The run that costs least, of each of GOALS and each version ("before", "now")."""
     write_mixed_log(bench.folder / "mixed", bench.rows)
     write_mixed_log(bench.folder / "warm", WARM_RECORDS)
     versions = {"now": HERE} if bench.before is None else {"before": bench.before, "now": HERE}
@@ -47,11 +53,11 @@ def run(bench: Bench) -> None:
     for _ in range(bench.rounds):
         for what in GOALS:
             for name, root in versions.items():
-                found = measure(bench.folder, root, "whole_run.py", what)
+                found = measure(bench.folder, root, script, what)
                 known = best.get((what, name))
-                if known is None or found.seconds < known.seconds:
+                if known is None or cost(found) < cost(known):
                     best[what, name] = found
-    _show(bench, best)
+    return best
 
 
 def measure(folder: Path, root: Path, script: str, what: str) -> Run:

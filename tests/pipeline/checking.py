@@ -6,7 +6,7 @@ from typing import Any
 import polars
 
 from wirelake.lake.store import Store, open_lake
-from wirelake.lake.tables import TABLES, LakeTable
+from wirelake.lake.tables import BATCHES, TABLES, LakeTable
 from wirelake.log.segments.reader import LogReader
 
 
@@ -51,3 +51,14 @@ def check_tables(data: Path, lake: Store | None = None) -> None:
     expected = [row["seq"] for row in log if row["event"] in ("frame", "quarantine")]
     assert sorted(seqs_of(data, "silver.messages", lake) + seqs_of(data, "silver.quarantine", lake)) == expected
     assert seqs_of(data, "silver.notifications", lake) == [row["seq"] for row in log if row["event"] == "publish"]
+
+
+def same_tables(one: Path, other: Path, lake: Store | None = None) -> None:
+    """Check that the rows are the same, in whatever files and batches. `lake` is that of the first one."""
+    for name in TABLES:
+        frames = [rows_of(one, name, lake), rows_of(other, name)]
+        if name == BATCHES.name:  # of batches as they came: what they add up to is the same
+            sums = polars.col("records", "received", "sent", "dropped").sum()
+            frames = [frame.group_by("hour", "protocol", "what").agg(sums) for frame in frames]
+        left, right = (frame.select(sorted(frame.columns)).sort(polars.all()) for frame in frames)
+        assert left.equals(right), f"{name}: {left.height} and {right.height} rows"

@@ -17,15 +17,13 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-import polars
 from cli.serving import serving
 
-from pipeline.checking import check_tables, rows_of
+from pipeline.checking import check_tables, rows_of, same_tables
 from pipeline.traffic import fill
 from wirelake.lake.object_store import ObjectStore
 from wirelake.lake.progress import JobProgress
 from wirelake.lake.store import Store
-from wirelake.lake.tables import BATCHES, TABLES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.job import Job, JobSettings
 
@@ -75,17 +73,6 @@ def wait_for_traces(count: Callable[[], int], what: str, more: int, driver: Driv
     while count() < before + more and driver.process.poll() is None:
         assert time.monotonic() < deadline_s, f"no {what}"
         time.sleep(0.01)
-
-
-def same_tables(one: Path, other: Path, lake: Store | None = None) -> None:
-    """Check that the rows are the same, in whatever files and batches. `lake` is that of the first one."""
-    for name in TABLES:
-        frames = [rows_of(one, name, lake), rows_of(other, name)]
-        if name == BATCHES.name:  # of batches as they came: what they add up to is the same
-            sums = polars.col("records", "received", "sent", "dropped").sum()
-            frames = [frame.group_by("hour", "protocol", "what").agg(sums) for frame in frames]
-        left, right = (frame.select(sorted(frame.columns)).sort(polars.all()) for frame in frames)
-        assert left.equals(right), f"{name}: {left.height} and {right.height} rows"
 
 
 def test_the_driver_is_killed_at_any_moment(spark: "SparkSession", log: SegmentLog, data: Path, tmp_path: Path) -> None:

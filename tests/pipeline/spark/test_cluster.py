@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from cli.serving import clean_environment
 
-from pipeline.checking import check_tables
+from pipeline.checking import check_tables, same_tables
 from pipeline.spark.cluster import HOST, ROOT, WAIT_S, cluster
-from pipeline.test_crash import same_tables
 from pipeline.traffic import filled
 from wirelake.errors import InputError
 from wirelake.pipeline.job import Job, JobSettings

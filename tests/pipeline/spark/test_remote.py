@@ -15,14 +15,13 @@ import pytest
 from cli.serving import clean_environment
 
 from pipeline.chance import KEY
-from pipeline.checking import check_tables, rows_of
+from pipeline.checking import check_tables, rows_of, same_tables
 from pipeline.conftest import PLUGIN
 from pipeline.spark.cluster import HOST, ROOT, SPARK_HOME, WAIT_S, can_hide, cluster
 from pipeline.traffic import START_US, fill, filled
 from wirelake.cli import submit as script
 from wirelake.lake.object_store import ObjectStore
 from wirelake.lake.store import LocalStore
-from wirelake.lake.tables import BATCHES, TABLES
 from wirelake.log.segments.format import list_segments
 from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.ingest.log_copies import write_store_file
@@ -90,17 +89,6 @@ def add_traffic(log: SegmentLog, data: Path) -> None:
     database.close()
 
 
-def same_rows(lake: ObjectStore, data: Path) -> None:
-    """Check that the tables of a lake in a store and those of a data folder have the same rows."""
-    for name in TABLES:
-        frames = [rows_of(data, name, lake), rows_of(data, name)]
-        if name == BATCHES.name:  # of batches as they came: what they add up to is the same
-            sums = polars.col("records", "received", "sent", "dropped").sum()
-            frames = [frame.group_by("hour", "protocol", "what").agg(sums) for frame in frames]
-        left, right = (frame.select(sorted(frame.columns)).sort(polars.all()) for frame in frames)
-        assert left.equals(right), f"{name}: {left.height} and {right.height} rows"
-
-
 def submit(driver: Path, *words: str) -> str:
     """Run an application with spark-submit, and return its output."""
     settings = ["--driver-memory", "512m", "--conf", "spark.ui.enabled=false"]
@@ -141,7 +129,7 @@ def test_executors_share_no_folder_with_the_driver(
     (here / "log").symlink_to(data / "log")
     shutil.copy(data / "state.db", here)
     Job(spark, here, JobSettings(once=True)).run()
-    same_rows(s3_lake, here)
+    same_tables(here, here, s3_lake)
     commands = rows_of(data, "silver.device_commands", s3_lake).filter(polars.col("serial") == SERIAL)
     assert commands["state"].to_list() == ["complete"]
     plain = rows_of(data, "silver.messages", s3_lake).filter(polars.col("protocol") == "brittle")
