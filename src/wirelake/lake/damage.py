@@ -63,14 +63,17 @@ def _damage(table: LakeTable, path: str, what: str) -> DamagedTableError:
 
 
 def _in_log(lake: Store, folder: str) -> tuple[str, str] | None:
-    """Return the first file of a Delta log that is damaged or missing, and what is wrong with it."""
+    """Return the first file of a Delta log that is damaged or missing, and what is wrong with it.
+
+    A reader begins with the newest checkpoint, so older files do not matter.
+    """
     names = [path.removeprefix(f"{folder}/") for path in lake.list(folder)]
     checkpoints = [found for name in names if (found := _CHECKPOINT.fullmatch(name))]
+    checkpointed = max((int(found[1]) for found in checkpoints), default=-1)
     for found in checkpoints:
-        if not _is_parquet(lake, f"{folder}/{found[0]}"):
+        if int(found[1]) == checkpointed and not _is_parquet(lake, f"{folder}/{found[0]}"):
             return f"{folder}/{found[0]}", "is damaged"
     commits = [int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))]
-    checkpointed = max((int(found[1]) for found in checkpoints), default=-1)
     expected = checkpointed + 1
     for version in (each for each in commits if each > checkpointed):
         if version != expected:
