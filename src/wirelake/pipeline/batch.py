@@ -62,10 +62,11 @@ class BatchCommitter:
         manifests = self.manifests.since(-1)
         clean_partials(self._paths.checkpoint, {manifest.partials for manifest in manifests})
         for manifest in manifests:
-            for name in manifest.tables:
-                if self.delta.last_batch(name) < manifest.batch:
-                    self.delta.check_files(manifest.adds.get(name, ()))
-            self._commit_tables(manifest)
+            lacking = [name for name in manifest.tables if self.delta.last_batch(name) < manifest.batch]
+            for name in lacking:
+                self.delta.check_files(manifest.adds.get(name, ()))
+            if lacking:
+                self._commit_tables(manifest)
         last = self.manifests.last()
         if last is not None:
             self.commit(last)

@@ -196,13 +196,15 @@ class ManifestStore:
 
     def prune(self, needed: int) -> list[Manifest]:
         """Remove old manifests, but none after the batch `needed`. Return those removed."""
-        old = [batch for batch in self.batches()[:-PIPELINE_MANIFESTS_KEPT] if batch <= needed]
+        names = self._names()
+        batches = _batches(names)
+        old = [batch for batch in batches[:-PIPELINE_MANIFESTS_KEPT] if batch <= needed]
         removed = [self._read(batch) for batch in old]
         for batch in old:
             self._store.delete(_path(batch))
-        batches = self.batches()
-        for name in self._names():
-            if name.endswith(_REBUCKETED) and batches and int(name.partition("-")[0]) < batches[0]:
+        kept = batches[len(old) :]
+        for name in names:
+            if name.endswith(_REBUCKETED) and kept and int(name.partition("-")[0]) < kept[0]:
                 self._store.delete(f"{_FOLDER}/{name}")
         return removed
 

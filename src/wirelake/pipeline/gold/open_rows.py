@@ -51,7 +51,7 @@ class OpenRows:
         known, self._by_file = self._by_file, {}
         total = PartialSums()
         for file in (file for name in OPEN_TABLES if name in tables for file in live_files(tables[name], name)):
-            path = f"{file.table}/{file.path}"
+            path = file.lake_path
             self._by_file[path] = known.get(path) or self._summarize(lake_tables.TABLES[file.table], file)
             total.merge(self._by_file[path])
         return total.result()
