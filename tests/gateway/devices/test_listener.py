@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.apostol_client import packets_in, report
 from gateway.running_gateway import HOST, Running, running_gateway, until
 from wirelake.address import Address
+from wirelake.gateway.devices import listener as listener_module
 from wirelake.gateway.devices.driver import Origin
 from wirelake.gateway.devices.listener import DeviceDatagrams, DeviceListener, DeviceStream
 from wirelake.protocols.apostol.constants import ANSWER, SEALED, ZIPPED
@@ -276,12 +277,13 @@ async def test_a_stream_is_read_for_no_more_than_its_turn(tmp_path: Path) -> Non
         assert wire.reading
 
 
-async def test_a_stream_that_is_too_fast_is_read_later(tmp_path: Path) -> None:
+async def test_a_stream_that_is_too_fast_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {"frames_per_second": 5}
     async with running_gateway(tmp_path, devices=DEVICES, limits=limits) as running:
         gateway = running.gateway
         clock, now_s = gateway.now_s, gateway.now_s()
         gateway.transport.now_s = lambda: now_s  # no time passes between the two reads
+        monkeypatch.setattr(listener_module, "monotonic", lambda: now_s)  # nor does the turn of the first one end
         wire, stream = Wire(), new_stream(running)
         stream.connection_made(wire)
         sent = [report("m1", number, b"x")[0] for number in range(6)]
@@ -290,6 +292,7 @@ async def test_a_stream_that_is_too_fast_is_read_later(tmp_path: Path) -> None:
         stream.data_received(sent[5])
         assert not wire.is_reading()
         gateway.transport.now_s = clock
+        monkeypatch.undo()
         await until(lambda: wire.reading)
         await wait_for_disk(running)
         assert len(packets_in(b"".join(wire.written))) == 6
