@@ -43,7 +43,8 @@ def _run(chosen: list[str], report: Path, *, long: bool) -> int:
     fine = check()
     print("── tests", flush=True)
     workers = str(os.cpu_count() or 1)
-    # By group: one worker runs the tests that need Spark, one after the other; the others run the rest.
+    # By group: one worker runs the tests that share a Spark session, another those that start Spark in processes of
+    # their own. Both go on with the rest, one test at a time, so they end at about the same time.
     coverage = ["--cov"] if long else [f"--cov=wirelake.{package}" for package in COVERED]
     options = ["-n", workers, "--dist", "loadgroup", *coverage, "--cov-branch", "--cov-report="]
     tested = subprocess.run([BIN / "pytest", *options, f"--junitxml={report}"], check=False)

@@ -13,7 +13,7 @@ from wirelake.lake.store import LocalStore
 WAIT_S = 300
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 def test_the_tour_ends_with_a_ledger_that_balances(tmp_path: Path) -> None:
     words = ["demo", "--devices", "24", "--seconds", "3", "--keep", str(tmp_path / "tour")]
     done = subprocess.run(

@@ -23,7 +23,7 @@ from wirelake.lake.tables import FRAMES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.settings import LogSettings
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-processes")
 WAIT_S = 180.0
 
 

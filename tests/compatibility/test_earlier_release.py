@@ -203,7 +203,7 @@ def test_tables_are_queried_before_the_pipeline_runs_again(data: Path) -> None:
     assert query(lake, waiting).rows == [["@news"]]
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 def test_the_pipeline_continues_from_its_checkpoint(folder: Path, data: Path) -> None:
     progress = read_progress(data)
     assert progress is not None

@@ -19,7 +19,7 @@ PLUGIN = Path(__file__).parent / "plugin"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests that need Spark in one worker: two sessions would compete for two cores."""
+    """Run all tests that share the session in one worker, so that there is one session."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))

@@ -95,7 +95,7 @@ def test_duckdb_alone_runs_the_documented_queries(block: Block, tables: dict[str
         answer.fetchall()
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 def test_spark_with_delta_spark_gets_the_same_answers(tables: dict[str, Path]) -> None:
     """Read with the settings of the manual, but with jars that are in the environment already."""
     python = find_delta_spark()

@@ -13,7 +13,7 @@ from pipeline.traffic import filled
 WAIT_S = 300.0
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 def test_tables_are_filled_and_redecoded_through_spark_connect(tmp_path: Path) -> None:
     data = tmp_path / "data"
     filled(data, 2500)

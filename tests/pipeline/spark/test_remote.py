@@ -158,7 +158,7 @@ def check_executors(seen: list[dict[str, Any]], folder: Path) -> None:
         assert {"brittle", "mended"} <= set(each["protocols"])
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 def test_the_script_runs_on_this_machine_without_an_archive(driver: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     filled(data, 500)

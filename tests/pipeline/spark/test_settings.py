@@ -30,7 +30,7 @@ def settings_of(conf: str, **variables: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 def test_the_settings_of_the_user_win_over_the_defaults(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.ui.enabled false\nspark.master = local[1]\nspark.ui.retainedJobs 7\nspark.ui.retainedStages 8\n"
@@ -52,7 +52,7 @@ def test_the_settings_of_the_user_win_over_the_defaults(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("log4j2*")), "nothing is written to the user's folder"
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-processes")
 def test_a_session_that_exists_is_left_as_it_is() -> None:
     found = settings_of("existing", PYSPARK_SUBMIT_ARGS="--conf spark.ui.enabled=false pyspark-shell")
     assert found["spark.sql.shuffle.partitions"] == "9"
