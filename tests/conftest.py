@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -44,6 +45,15 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     if marker is not None and "loop_factories" in marker.kwargs:
         return EVENT_LOOPS
     return {"asyncio": EVENT_LOOPS["asyncio"]}
+
+
+def pytest_runtest_teardown() -> None:
+    """Release what a failed test left open: the warning about an open socket would else fail a later test."""
+    if getattr(sys, "last_value", None) is not None:  # where pytest keeps the exception until the next test
+        sys.last_type = sys.last_value = sys.last_traceback = None
+        if sys.version_info >= (3, 12):
+            sys.last_exc = None
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
