@@ -22,7 +22,10 @@ from wirelake.protocols.redaction import BLANK_TEXT, LOGIN_OPS, SECRET_FIELDS, i
 from wirelake.protocols.text import write_json
 
 _TEXT: Final = pa.string()
+# The lookup of an enum member takes longer than the comparison.
 _RESPONSE: Final = Kind.RESPONSE
+_CONTROL: Final = Kind.CONTROL
+_LOGIN: Final = Op.LOGIN.value
 _KIND_TEXTS: Final = {kind: kind.value for kind in Kind}
 _OFFSET_MAX: Final = 2**31 - 1
 # The columns of silver.messages that a frame determines. The log record determines all others.
@@ -165,7 +168,7 @@ def _status(message: Message) -> str | None:
     """Return whether a response is a success; a single packet of one does not say."""
     if message.failure is not None:
         return message.failure.text or "failed"
-    if message.kind is not Kind.RESPONSE:
+    if message.kind is not _RESPONSE:
         return None
     return None if "packet_no" in message.fields and _sends_packets(message.protocol) else "ok"
 
@@ -220,13 +223,13 @@ LOGIN_FIELDS: Final = frozenset({"version", "compress", "format", "client_name"}
 
 def without_secrets(message: Message) -> tuple[dict[str, Any], bytes]:
     """Return the fields and the payload of a message without what nobody may see."""
-    fields, payload, target = message.fields, message.payload, message.target
+    kind, fields, payload, target = message.kind, message.fields, message.payload, message.target
     op = target.op if isinstance(target, Operation) else ""
-    if message.kind is Kind.RESPONSE:
+    if kind is _RESPONSE:
         return fields, payload
-    if op == Op.LOGIN and message.kind is Kind.CONTROL:
+    if op == _LOGIN and kind is _CONTROL:
         return {name: value for name, value in fields.items() if name in LOGIN_FIELDS}, b""
-    if message.kind is Kind.CONTROL or op.lower() in LOGIN_OPS:
+    if fields and (kind is _CONTROL or op.lower() in LOGIN_OPS):
         fields = {name: BLANK_TEXT if name.lower() in SECRET_FIELDS else value for name, value in fields.items()}
     if payload and isinstance(target, Operation) and is_login_payload(target.service, payload):
         payload = b""

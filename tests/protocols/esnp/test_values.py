@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,14 @@ def refusal(var: bytes) -> tuple[str, int]:
     return caught.value.code, caught.value.offset - len(NAME)
 
 
+def outcome(reading: Callable[[], object]) -> str:
+    """What is read, as text since a NaN equals none, or why it is refused."""
+    try:
+        return repr(reading())
+    except ProtocolError as error:
+        return f"{error.code} at {error.offset}: {error.text}"
+
+
 @given(variables)
 def test_every_value_round_trips_with_its_tag(var: Var) -> None:
     assert read(var.encode()) == var
@@ -32,6 +42,23 @@ def test_every_value_round_trips_with_its_tag(var: Var) -> None:
 @given(plain_values)
 def test_a_plain_value_comes_back(value: object) -> None:
     assert read(var_of(value).encode()).plain() == value
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=40),
+        st.builds(lambda var, plain: NAME + var.encode(plain_counts=plain), variables, st.booleans()),
+        st.builds(lambda tag, rest: NAME + bytes((tag,)) + rest, st.sampled_from(list(Tag)), st.binary(max_size=12)),
+    )
+)
+def test_a_value_without_types_is_that_of_the_value_with_them(data: bytes) -> None:
+    def with_types(reader: VarReader) -> tuple[str, object]:
+        name, var = reader.named(data)
+        return name, var.plain()
+
+    typed, plain = VarReader(), VarReader()
+    assert outcome(lambda: plain.plain_named(data)) == outcome(lambda: with_types(typed))
+    assert (plain.items_left, plain.plain_counts) == (typed.items_left, typed.plain_counts)
 
 
 @given(st.binary(max_size=40))

@@ -67,17 +67,19 @@ def read_contents(frame: EsnpMessage) -> Contents:
     """Read every line. Never raise: `malformed` has the first error."""
     contents = Contents(frame)
     values = VarReader()
+    find = _TAKE.get
     for index, line in enumerate(frame.lines):
-        take = _TAKE.get(line.type)
-        if take is None:
-            contents.untouched.append(line)
-            continue
+        take = find(line.type, _untouched)
         try:
             take(contents, line, values)
         except ProtocolError as error:
             if contents.malformed is None:
                 contents.malformed = error.shift(frame.place_of(index))
     return contents
+
+
+def _untouched(contents: Contents, line: Line, _values: VarReader) -> None:
+    contents.untouched.append(line)
 
 
 def _flag(contents: Contents, line: Line, values: VarReader) -> None:
@@ -113,9 +115,10 @@ def _error(contents: Contents, line: Line, values: VarReader) -> None:
 
 
 def _named(contents: Contents, line: Line, values: VarReader) -> tuple[str, Any]:
-    name, var = values.named(line.data)
-    contents.plain_counts |= values.plain_counts
-    return name, var.plain()
+    named = values.plain_named(line.data)
+    if values.plain_counts:
+        contents.plain_counts = True
+    return named
 
 
 def _header(contents: Contents, line: Line, values: VarReader) -> None:

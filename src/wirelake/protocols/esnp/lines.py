@@ -6,6 +6,7 @@ Values that name their type nest and share limits across the lines of a message,
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from struct import Struct as Layout
 from typing import Annotated, Any
 
@@ -32,7 +33,15 @@ from wirelake.layout import (
     u64,
     zigzag32,
 )
-from wirelake.protocols.esnp.constants import ADDRESS_NAMES, ESNP_FRAME_BYTES_MAX, FLAG_NAMES, Flag, LineType
+from wirelake.protocols.esnp.constants import (
+    ADDRESS_NAMES,
+    ESNP_ADDRESS_KEPT_BYTES_MAX,
+    ESNP_ADDRESSES_KEPT_MAX,
+    ESNP_FRAME_BYTES_MAX,
+    FLAG_NAMES,
+    Flag,
+    LineType,
+)
 from wirelake.protocols.esnp.value_tree import dissect_var
 from wirelake.protocols.esnp.values import Var, VarReader, write_text
 
@@ -218,12 +227,20 @@ def read_number(data: bytes, _values: VarReader) -> int:
 
 
 def read_flag(data: bytes, _values: VarReader) -> int:
-    return _FLAG.decode(data).flag
+    flag = _FLAGS.get(data)  # nearly all are known ones
+    return _FLAG.decode(data).flag if flag is None else flag
 
 
 def read_address(data: bytes, _values: VarReader) -> tuple[int, str]:
+    return _read_short_address(data) if len(data) <= ESNP_ADDRESS_KEPT_BYTES_MAX else _read_address(data)
+
+
+def _read_address(data: bytes) -> tuple[int, str]:
     found = _ADDRESS.decode(data)
     return found.kind, found.address
+
+
+_read_short_address = lru_cache(ESNP_ADDRESSES_KEPT_MAX)(_read_address)  # services and operations are few
 
 
 def read_named(data: bytes, values: VarReader) -> tuple[str, Var]:
@@ -322,6 +339,7 @@ def xdata_line(number: int, data: bytes) -> Line:
 
 
 _FLAG_LINES = {flag.value: Line(_FLAG_TYPE, _FLAG.encode(FlagLine(flag))) for flag in Flag}
+_FLAGS = {line.data: flag for flag, line in _FLAG_LINES.items()}
 
 
 def _number(number: int) -> bytes:

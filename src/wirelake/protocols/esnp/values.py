@@ -151,14 +151,19 @@ class VarReader:
     def named(self, data: bytes) -> tuple[str, Var]:
         """Read a LenString and a Var that fill `data`."""
         name, place = read_text(data, 0)
+        return name, self.to_the_end(data, place)
+
+    def plain_named(self, data: bytes) -> tuple[str, Any]:
+        """Read the same, and return the value without types. Most are single values: they need no Var."""
+        name, place = read_text(data, 0)
         read = READ_SCALAR.get(data[place]) if place < len(data) else None
         if read is None:
-            return name, self.to_the_end(data, place)
+            return name, self.to_the_end(data, place).plain()
         self.plain_counts = False
         value, end = read(data, place + 1)
         if end != len(data):
             raise ProtocolError("trailing", f"{len(data) - end} bytes too many", end)
-        return name, Var(data[place], value)
+        return name, value
 
     def to_the_end(self, data: bytes, place: int) -> Var:
         """Read a Var that begins at `place` and ends with the bytes."""
