@@ -47,6 +47,20 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     return {"asyncio": EVENT_LOOPS["asyncio"]}
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Append its group to the id of a test, from which pytest-xdist schedules groups.
+
+    pytest-xdist 3.8 does so itself, but where pytest 9.2 no longer keeps the id, so groups had no effect.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        group = "_".join(sorted({mark.args[0] for mark in item.iter_markers("xdist_group")}))
+        if group and not item.nodeid.endswith(f"@{group}"):
+            item._id = item.id.parse(f"{item.nodeid}@{group}")
+
+
 def pytest_runtest_teardown() -> None:
     """Release what a failed test left open: the warning about an open socket would else fail a later test."""
     if getattr(sys, "last_value", None) is not None:  # where pytest keeps the exception until the next test
