@@ -60,5 +60,7 @@ def same_tables(one: Path, other: Path, lake: Store | None = None) -> None:
         if name == BATCHES.name:  # of batches as they came: what they add up to is the same
             sums = polars.col("records", "received", "sent", "dropped").sum()
             frames = [frame.group_by("hour", "protocol", "what").agg(sums) for frame in frames]
+        if name.startswith("gold."):  # sketches choose what they forget by chance
+            frames = [frame.select(polars.exclude(polars.Binary)) for frame in frames]
         left, right = (frame.select(sorted(frame.columns)).sort(polars.all()) for frame in frames)
         assert left.equals(right), f"{name}: {left.height} and {right.height} rows"

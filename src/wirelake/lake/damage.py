@@ -20,6 +20,7 @@ from wirelake.lake.tables import TABLES, LakeTable
 _FILE_NAME: Final = re.compile(r"(?:bronze|silver|gold)/\w+/[^\s\"'|:,;)]+\.parquet")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
+ACTIONS: Final = "wirelakeActions"  # in a commit of ours: how many lines follow the first one
 _ADVICE: Final = (
     "restore the file from a backup; or move the lake and its checkpoint (checkpoints/tables) away and run "
     "`wirelake pipeline run`, which fills the tables again from what is left in the log"
@@ -69,31 +70,47 @@ def _in_log(lake: Store, folder: str) -> tuple[str, str] | None:
     """
     names = [path.removeprefix(f"{folder}/") for path in lake.list(folder)]
     checkpoints = [found for name in names if (found := _CHECKPOINT.fullmatch(name))]
-    checkpointed = max((int(found[1]) for found in checkpoints), default=-1)
+    checkpointed = _checkpointed(names)
     for found in checkpoints:
         if int(found[1]) == checkpointed and not _is_parquet(lake, f"{folder}/{found[0]}"):
             return f"{folder}/{found[0]}", "is damaged"
-    commits = [int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))]
     expected = checkpointed + 1
-    for version in (each for each in commits if each > checkpointed):
+    for version in _commits(names):
         if version != expected:
             return f"{folder}/{expected:020d}.json", "is missing"
         path = f"{folder}/{version:020d}.json"
-        reason = _json_error(lake.read(path))
+        reason = find_commit_error(lake.read(path))
         if reason:
             return path, f"is damaged ({reason})"
         expected = version + 1
     return None
 
 
-def _json_error(content: bytes) -> str:
+def commits_of(lake: Store, folder: str) -> list[int]:
+    """Return the versions in a Delta log after its newest checkpoint, in order."""
+    return _commits([path.removeprefix(f"{folder}/") for path in lake.list(folder)])
+
+
+def _commits(names: list[str]) -> list[int]:
+    versions = sorted(int(found[1]) for name in names if (found := _COMMIT.fullmatch(name)))
+    return [version for version in versions if version > _checkpointed(names)]
+
+
+def _checkpointed(names: list[str]) -> int:
+    return max((int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))), default=-1)
+
+
+def find_commit_error(content: bytes) -> str:
+    """Return what is wrong with a commit, or "" if all of it is there and can be read."""
     lines = content.splitlines()
+    expected = 1
     for number, line in enumerate(lines, 1):
         try:
-            json.decode(line, type=dict[str, Any])
+            action = json.decode(line, type=dict[str, Any])
         except (DecodeError, UnicodeDecodeError) as error:
             return f"line {number}: {error}"
-    return "" if lines else "it is empty"
+        expected += int(action.get("commitInfo", {}).get(ACTIONS, 0))
+    return "" if len(lines) >= expected else f"it has {len(lines)} of {expected} lines"
 
 
 def _in_data(lake: Store, table: LakeTable) -> tuple[str, str] | None:

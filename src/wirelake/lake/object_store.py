@@ -135,6 +135,9 @@ class ObjectStore(Store):
     def clean(self, prefix: str) -> None:
         """Do nothing: an object that was not finished does not exist."""
 
+    def sync(self, path: str) -> None:
+        """Do nothing: an object is durable once it exists."""
+
     def open_output(self, path: str, *, sync: bool = True) -> Output:
         return _ObjectOutput(self, path)
 

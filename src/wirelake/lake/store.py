@@ -127,6 +127,10 @@ class Store(ABC):
         """Delete what processes that were killed left unfinished directly below a prefix."""
 
     @abstractmethod
+    def sync(self, path: str) -> None:
+        """Make a file durable that another program wrote."""
+
+    @abstractmethod
     def open_output(self, path: str, *, sync: bool = True) -> Output:
         """Write a file piece by piece."""
 
@@ -223,7 +227,6 @@ class LocalStore(Store):
             path.unlink(missing_ok=True)
 
     def sync(self, path: str) -> None:
-        """Make a file durable that another program wrote."""
         fd = os.open(self.folder / path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)

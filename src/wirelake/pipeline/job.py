@@ -31,6 +31,7 @@ from wirelake.log.segments.reader import LogReader, damaged_gaps
 from wirelake.pipeline.batch import BatchCommitter
 from wirelake.pipeline.commit.checkpoint import CONSUMER, StreamLock, open_stream, planned_end
 from wirelake.pipeline.commit.compaction import Compactor
+from wirelake.pipeline.commit.cut_commits import remove_cut_commits
 from wirelake.pipeline.commit.manifests import DROPPED, Manifest, next_batch
 from wirelake.pipeline.commit.migration import migrate
 from wirelake.pipeline.gold.refresh import GoldTables
@@ -95,6 +96,7 @@ class Job:
         self.paths = DataPaths.of(data, lake)
         self._lock = StreamLock(self.paths)
         try:
+            remove_cut_commits(self.paths)
             self._stream = open_stream(self.paths)
         except BaseException:
             self._lock.release()

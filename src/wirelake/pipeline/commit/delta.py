@@ -14,6 +14,7 @@ from deltalake.schema import Field
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from wirelake.errors import StorageError
+from wirelake.lake.damage import ACTIONS
 from wirelake.lake.store import Store
 from wirelake.lake.tables import FORMER_NAMES, SETTLED, TABLES, LakeTable
 from wirelake.limits import (
@@ -74,7 +75,7 @@ class DeltaWriter:
             table = self.table(name)
             if self.batch_of(table) >= batch:
                 return False
-            transaction = CommitProperties(app_transactions=[Transaction(self._app, batch)])
+            transaction = Transaction(self._app, batch)
             try:
                 write_actions(table, [*add_actions(adds), *remove_actions(removes)], transaction)
             except CommitFailedError:
@@ -139,15 +140,19 @@ def open_table(lake: Store, table: LakeTable) -> DeltaTable:
     return opened
 
 
-def write_actions(table: DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
-    """Commit actions. Clean up old versions only now and then, because that lists them all."""
+def write_actions(
+    table: DeltaTable, actions: list[AddAction | RemoveAction], transaction: Transaction | None = None
+) -> None:
+    """Commit actions, with their number. Clean up old versions only now and then, because that lists them all."""
     clean_up = table.version() % LAKE_CHECKPOINT_COMMITS == 0
+    transactions = [] if transaction is None else [transaction]
+    count = len(actions) + len(transactions)
     table.create_write_transaction(
         actions,
         "append",
         table.schema(),
         table.metadata().partition_columns,
-        commit_properties=properties,
+        commit_properties=CommitProperties({ACTIONS: str(count)}, app_transactions=transactions),
         post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=clean_up),
     )
 
@@ -210,11 +215,13 @@ def replace_files(
             files = "1 file was" if len(replaced) == 1 else f"{len(replaced)} files were"
             raise FilesReplacedError(f"{name}: {files} replaced by another process, such as {min(replaced)}")
         try:
-            write_actions(table, actions, CommitProperties())
+            write_actions(table, actions)
         except CommitFailedError:  # a batch removed another file at the same time
             if attempt == LAKE_COMMIT_ATTEMPTS_MAX:
                 raise
         else:
+            # No manifest could repeat it, as it can the commits of batches, which nobody syncs.
+            lake.sync(f"{TABLES[name].folder}/_delta_log/{table.version():020d}.json")
             table.update_incremental()
             return
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.transaction import Transaction
 from msgspec import json
 from msgspec.structs import replace
@@ -78,7 +78,7 @@ def _finish_batches(lake: Store, stream: StreamIdentity, manifests: ManifestStor
             if done is None or done < manifest.batch:
                 adds, removes = manifest.adds.get(name, ()), manifest.removes.get(name, ())
                 FileChecks().check_tables(lake, adds, "the checkpoint")
-                transaction = CommitProperties(app_transactions=[Transaction(stream.app, manifest.batch)])
+                transaction = Transaction(stream.app, manifest.batch)
                 write_actions(opened, [*add_actions(adds), *remove_actions(removes)], transaction)
 
 
@@ -229,4 +229,4 @@ def _commit_open_rows(
     opened = open_table(lake, table)
     if opened.transaction_version(app) is None:
         adds = add_actions(file for of_bucket in files.values() for file in of_bucket)
-        write_actions(opened, list(adds), CommitProperties(app_transactions=[Transaction(app, last.batch)]))
+        write_actions(opened, list(adds), Transaction(app, last.batch))
