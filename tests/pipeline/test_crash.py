@@ -1,4 +1,4 @@
-"""Kill the driver and its JVM at any moment: in no table is a row lost, or there twice."""
+"""Kill the driver with its JVM, or the JVM alone, at any moment: in no table is a row lost, or there twice."""
 
 import fnmatch
 import json
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from cli.serving import serving
 
 from pipeline.checking import check_tables, rows_of, same_tables
+from pipeline.processes import children_of
 from pipeline.traffic import fill
 from wirelake.lake.object_store import ObjectStore
 from wirelake.lake.progress import JobProgress
@@ -60,6 +61,12 @@ class Driver:
         assert self.process.stdout is not None
         assert self.process.stdout.readline().strip() == word
 
+    def kill_jvm(self) -> None:
+        """Kill the JVM alone. The driver notices, and ends."""
+        for pid in children_of(self.process.pid, "java"):
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait(WAIT_S)
+
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -84,6 +91,8 @@ def test_the_driver_is_killed_at_any_moment(spark: "SparkSession", log: SegmentL
         pattern = TRACES[number % len(TRACES)]
         wait_for_traces(partial(count_files, data, pattern), pattern, random.randrange(1, 6), driver)
         time.sleep(random.random() * 0.2)
+        if number % 2:
+            driver.kill_jvm()
         driver.kill()
     Job(spark, data, JobSettings(once=True)).run()
     check_tables(data)
@@ -112,6 +121,8 @@ def test_the_driver_is_killed_at_any_moment_with_tables_in_s3(
         driver.hear("ready")
         wait_for_traces(partial(count_objects, s3_lake, pattern), pattern, random.randrange(1, 4), driver)
         time.sleep(random.random() * 0.2)
+        if number % 2:
+            driver.kill_jvm()
         driver.kill()
     Job(spark, data, JobSettings(once=True), lake=s3_lake).run()
     check_tables(data, s3_lake)

@@ -10,9 +10,10 @@ import pytest
 from cli.serving import clean_environment
 
 from pipeline.checking import check_tables, same_tables
-from pipeline.spark.cluster import HOST, ROOT, WAIT_S, cluster
+from pipeline.spark.cluster import HOST, ROOT, WAIT_S, cluster, killing
 from pipeline.traffic import filled
 from wirelake.errors import InputError
+from wirelake.lake.store import LocalStore
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.spark.session import build_wheel, cluster_settings
 
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_the_job_runs_on_a_cluster_from_the_wheel(spark: "SparkSession", tmp_path: Path) -> None:
+def test_the_job_runs_on_a_cluster_and_survives_lost_processes(spark: "SparkSession", tmp_path: Path) -> None:
     wheel = build_wheel(ROOT, tmp_path / "wheel")
     data, here = tmp_path / "data", tmp_path / "here"
     filled(data, 3000)
-    with cluster(tmp_path) as master:
+    with cluster(tmp_path) as running, killing(running, LocalStore(data / "lake")) as killed:
         ran = subprocess.run(
-            [sys.executable, str(Path(__file__).parent / "cluster_job.py"), master, str(wheel), str(data)],
+            [sys.executable, str(Path(__file__).parent / "cluster_job.py"), running.url, str(wheel), str(data)],
             capture_output=True,
             text=True,
             timeout=WAIT_S,
@@ -34,6 +35,7 @@ def test_the_job_runs_on_a_cluster_from_the_wheel(spark: "SparkSession", tmp_pat
             env=clean_environment(SPARK_LOCAL_IP=HOST),
         )
     assert ran.returncode == 0, ran.stderr
+    assert killed == ["executor", "worker"]
     place, tasks, cores = ran.stdout.splitlines()[0].split()
     assert ".whl" + os.sep in place
     assert (tasks, cores) == ("2", "2")

@@ -17,7 +17,7 @@ from cli.serving import clean_environment
 from pipeline.chance import KEY
 from pipeline.checking import check_tables, rows_of, same_tables
 from pipeline.conftest import PLUGIN
-from pipeline.spark.cluster import HOST, ROOT, SPARK_HOME, WAIT_S, can_hide, cluster
+from pipeline.spark.cluster import HOST, ROOT, SPARK_HOME, WAIT_S, can_hide, cluster, killing
 from pipeline.traffic import START_US, fill, filled
 from wirelake.cli import submit as script
 from wirelake.lake.object_store import ObjectStore
@@ -115,11 +115,13 @@ def test_executors_share_no_folder_with_the_driver(
     events = driver / "events"
     events.mkdir()
     job = str(Path(__file__).parent / "remote_job.py")
-    with cluster(tmp_path / "cluster", hidden=[driver, data, ROOT / "src", ROOT / "tests"]) as master:
-        cluster_options = ["--master", master, "--executor-memory", "512m", "--archives", f"{archive}#wirelake"]
+    hidden = [driver, data, ROOT / "src", ROOT / "tests"]
+    with cluster(tmp_path / "cluster", hidden) as running, killing(running, s3_lake) as killed:
+        cluster_options = ["--master", running.url, "--executor-memory", "512m", "--archives", f"{archive}#wirelake"]
         cluster_options += ["--conf", "spark.eventLog.enabled=true", "--conf", "spark.eventLog.compress=false"]
         cluster_options += ["--conf", f"spark.eventLog.dir={events.as_uri()}"]
         said = submit(driver, *cluster_options, job, str(data), str(lake_file))
+    assert killed == ["executor", "worker"]
     seen, rows = said.splitlines()[-2:]
     check_secrets(events, s3_lake)
     check_executors(json.loads(seen), tmp_path / "cluster")
