@@ -125,13 +125,11 @@ def killing(running: Cluster, lake: Store) -> Iterator[list[str]]:
     def kill() -> None:
         first, second = running.workers
         files = 0
-        for name, victims in (
-            ("executor", lambda: children_of(first, "CoarseGrainedExecutorBackend")),
-            ("worker", lambda: [second]),
-        ):
+        for name in ("executor", "worker"):
             while not stopped.wait(_KILL_POLL_S):
                 written = len(lake.list(FRAMES.folder))
-                if written > files and (pids := victims()):
+                pids = [second] if name == "worker" else children_of(first, "CoarseGrainedExecutorBackend")
+                if written > files and pids:
                     files = written
                     for pid in pids:
                         os.kill(pid, signal.SIGKILL)
