@@ -12,7 +12,7 @@ from wirelake.protocols import registry
 
 SOURCE = Path(__file__).parent.parent / "src" / "wirelake"
 
-GROUND = {"errors", "limits", "commit", "cleanup", "address", "files"}
+GROUND = {"errors", "limits", "commit", "cleanup", "address", "files", "roles"}
 MAY_IMPORT = {
     "errors": set[str](),
     "limits": set[str](),
@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "commit": {"errors"},
     "cleanup": {"errors"},
     "files": {"errors"},
+    "roles": {"errors", "limits"},
     "backoff": {"limits"},
     "clock": {"errors", "limits"},
     "jit": set[str](),
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "clients": GROUND | {"backoff", "message", "protocols"},
     "simulator": GROUND | {"backoff", "message", "protocols", "clients"},
     "cli": GROUND
-    | {"message", "config", "protocols", "layout", "log", "state", "lake"}
+    | {"message", "config", "protocols", "layout", "log", "state", "lake", "broker"}
     | {"tracing", "gateway", "workbench", "capture", "console", "pipeline", "clients", "simulator"},
 }
 IMPURE = {"asyncio", "socket", "ssl", "select", "threading", "subprocess", "time", "random", "secrets", "uuid", "os"}

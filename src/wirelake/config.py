@@ -50,6 +50,7 @@ from wirelake.limits import (
 from wirelake.protocols import registry
 from wirelake.protocols.protocol import Protocol
 from wirelake.protocols.settings import ByteCount, Count, Seconds
+from wirelake.roles import Role, check_roles
 
 DEFAULT_FILE: Final = Path("wirelake.toml")
 ENVIRONMENT_PREFIX: Final = "WIRELAKE_"
@@ -181,6 +182,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fetch: FetchSection = FetchSection()
     http: HttpSection = HttpSection()
     pipeline: PipelineSection = PipelineSection()
+    roles: dict[str, Role] = {}  # by name: what identities with this role may do, besides the built-in roles
 
     def section(self, protocol: Protocol) -> Any:
         """Return the settings of a protocol, an instance of its own `Settings`."""
@@ -238,6 +240,7 @@ def load(
         raise InputError("settings: tls.cert and tls.key go together")
     check_log(settings.log)
     check_lake(settings.lake)
+    check_roles(settings.roles)
     return settings
 
 

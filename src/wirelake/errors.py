@@ -22,6 +22,7 @@ WirelakeError
 │   ├── LostError      the connection ended before the answer arrived
 │   ├── LateError      no answer in time
 │   └── RefusedError   the gateway refuses this client; reconnecting would not help
+├── AccessDeniedError  the peer: no role of its identity allows the action
 ├── FetchError         the other end: the answer of an HTTP server cannot be used
 └── InputError         the user: an argument on the command line, a file, a setting
     ├── ConflictError  the name exists already
@@ -155,6 +156,19 @@ class LateError(ClientError, TimeoutError):
 
 class RefusedError(AnswerError):
     """A client that the gateway refuses: a wrong token, or another connection of the same name."""
+
+
+class AccessDeniedError(WirelakeError):
+    """No role of an identity allows an action on a target."""
+
+    def __init__(self, identity: str, action: str, target: str) -> None:
+        super().__init__(identity, action, target)
+        self.identity = identity
+        self.action = action
+        self.target = target
+
+    def __str__(self) -> str:
+        return f"access denied: {self.action} {self.target}"
 
 
 class FetchError(WirelakeError):

@@ -215,6 +215,12 @@ BROKER_REPORTING_DEVICES_MAX: Final = 200_000  # devices whose newest readings a
 BROKER_DEVICES_PER_PEER_MAX: Final = 4096  # devices that one session reports and takes commands for
 BROKER_TOPICS_PER_REQUEST_MAX: Final = 1024  # topics that one request may name
 
+# who may do what
+ACCESS_PATTERN_CHARS_MAX: Final = 512  # a pattern of a role
+ACCESS_IDENTITIES_MAX: Final = 100_000  # identities whose rights are cached
+ACCESS_DECISIONS_MAX: Final = 4096  # decisions cached for one identity
+ACCESS_COUNTED_MAX: Final = 1000  # pairs of identity and action whose refusals are counted separately
+
 # gateway
 GATEWAY_TIMER_GRAIN_S: Final = 0.05  # deadlines this close to each other run together
 GATEWAY_RETRY_S: Final = 1.0  # until a deadline whose handling failed, or a failed accept, is retried
@@ -379,6 +385,7 @@ HTTP_COMMAND_MS: Final = 5000  # timeout of a command to a device, if the reques
 HTTP_COMMAND_MS_MAX: Final = 30_000  # longest timeout of a command to a device
 HTTP_ANSWER_GRACE_S: Final = 1.0  # beyond the broker's timeout, which responds first
 HTTP_ANSWER_PARTS_MAX: Final = 1024  # parts of one response of a service
+HTTP_ROLES_MAX: Final = 64  # roles of one identity
 HTTP_HASHES_MAX: Final = 2  # new tokens hashed at once: one costs tens of milliseconds of a core
 HTTP_BARE_TOKENS_MAX: Final = 64  # newest identities that a chosen token without a name is compared with
 HTTP_LOGIN_S: Final = 10.0  # from a request with a token to its response, including any delay

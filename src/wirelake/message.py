@@ -99,6 +99,7 @@ class FailureCode(IntEnum):
     """Say why the gateway itself refuses a request, as HTTP status codes; protocols translate them to their own."""
 
     BAD_REQUEST = 400
+    ACCESS_DENIED = 403
     NOT_FOUND = 404
     GONE = 410  # a subscription is over: what it was to is no longer there
     TOO_LARGE = 413

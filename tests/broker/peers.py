@@ -51,6 +51,8 @@ class FakePeer:
         self.is_congested = False
         self.takes_commands = True
         self.takes_broadcasts = False
+        self.is_admin = False
+        self.address = ""
         self.stalled = False  # what is written stays in the machine's buffers
         self.bytes_in = self.bytes_written = self.bytes_drained = 0
         self.told: list[Told] = []

@@ -25,8 +25,10 @@ from broker.peers import (
     request,
 )
 from broker.service_model import ServiceModel
+from wirelake.broker.access import AccessPolicy
 from wirelake.broker.broker import Broker
 from wirelake.message import Kind, Message, Op
+from wirelake.roles import Role
 from wirelake.state.store import StateStore
 
 HABITS = (COMET, SEALED_COMET, MAGLINE, ESNP, REDIS)
@@ -70,6 +72,7 @@ class World:
             resend_s=RESEND_S,
             implicit_ack_s=IMPLICIT_ACK_S,
             on_release=self._wake,
+            access=AccessPolicy(lambda _: ("member", "provider"), {"provider": Role(provide=("**",))}),
         )
         self.durable = DurableModel(store.topics)
         self.live = LiveModel(conflate=conflate)

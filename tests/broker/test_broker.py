@@ -5,12 +5,14 @@ import pytest
 
 from broker.conftest import Records
 from broker.peers import COMET, ESNP, UNSAYABLE, FakePeer, asking, notification, request, response
+from wirelake.broker.access import AccessPolicy
 from wirelake.broker.broker import Broker
 from wirelake.broker.delivery import Record
 from wirelake.broker.peer import Job, Peer
 from wirelake.errors import StorageError
 from wirelake.limits import BROKER_TOPIC_CHARS_MAX, BROKER_TOPICS_PER_REQUEST_MAX
 from wirelake.message import Device, Kind, Message, Op, Topic, control
+from wirelake.roles import Role
 from wirelake.state.batch import Batch
 from wirelake.state.store import StateStore
 
@@ -183,8 +185,12 @@ async def test_services_with_their_times(broker: Broker) -> None:
     assert failure(asker, "c")[1] == 502
 
 
-async def test_a_device_is_asked_by_its_serial(broker: Broker) -> None:
+async def test_a_device_is_asked_by_its_serial(store: StateStore, record: Record) -> None:
+    operators = AccessPolicy(lambda name: ["operator"] if name == "ann" else (), {"operator": Role(command=("12*",))})
+    broker = Broker(store, record, access=operators)
     asker, device = FakePeer("1", ESNP, "ann"), FakePeer("2", ESNP, "1234")
+    handle(broker, asker, Message(kind=Kind.REQUEST, target=Device("99"), correlation="n"))
+    assert failure(asker, "n") == ("access denied: command 99", 403)
     command = Message(kind=Kind.REQUEST, target=Device("1234"), correlation="q")
     handle(broker, asker, command)
     assert failure(asker, "q")[1] == 404

@@ -35,6 +35,8 @@ class Requester:
     sends_acks = False
     takes_commands = False
     takes_broadcasts = False
+    is_admin = False
+    address = ""
     pulls_backlog = False
     encoding_key = None
     is_congested = False

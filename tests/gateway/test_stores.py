@@ -84,6 +84,8 @@ class Subscriber:
     sends_acks = True
     takes_commands = False
     takes_broadcasts = False
+    is_admin = False
+    address = ""
     pulls_backlog = True
     encoding_key = None
     is_congested = False

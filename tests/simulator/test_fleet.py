@@ -6,7 +6,7 @@ import pytest
 
 from wirelake.errors import InputError
 from wirelake.protocols import registry
-from wirelake.simulator.fleet import KINDS, Action, Pacer, count_members, make_fleet, schedule
+from wirelake.simulator.fleet import KINDS, Pacer, SimulatedAction, count_members, make_fleet, schedule
 from wirelake.simulator.limits import SIMULATOR_GRAIN_S, SIMULATOR_TURN_ACTIONS
 from wirelake.simulator.member_kinds import MEMBERS
 
@@ -119,11 +119,11 @@ class Time:
         self.now_s += for_s + self._late_s
 
 
-def plan(count: int, every_s: float) -> list[Action]:
-    return [Action(number, number * every_s, 0, "status", "") for number in range(count)]
+def plan(count: int, every_s: float) -> list[SimulatedAction]:
+    return [SimulatedAction(number, number * every_s, 0, "status", "") for number in range(count)]
 
 
-async def walk(time: Time, actions: list[Action]) -> tuple[Pacer, list[float]]:
+async def walk(time: Time, actions: list[SimulatedAction]) -> tuple[Pacer, list[float]]:
     pacer = Pacer(time.clock, time.sleep)
 
     async def work() -> list[float]:
@@ -152,5 +152,5 @@ async def test_who_is_behind_still_lets_others_have_their_turn() -> None:
     pacer, _ = await walk(time, actions)
     assert time.sleeps == [0.0] * 3
     time = Time(late_s=5.0)
-    pacer, _ = await walk(time, [*plan(2, 0.1), Action(2, 0.2, 0, "status", "")])
+    pacer, _ = await walk(time, [*plan(2, 0.1), SimulatedAction(2, 0.2, 0, "status", "")])
     assert 4.8 < pacer.behind_s < 5.0

@@ -52,6 +52,9 @@ ROWS = (
     INSERT INTO redis_fields VALUES (4, x'66', x'77');
     INSERT INTO topics VALUES (4, '@stream', 0, 1);
     """,
+    """
+    INSERT INTO identities VALUES ('eve', x'0102', x'0305', 0, 0, 0, 9, 'blake2b', '["phone","chat"]');
+    """,
 )
 
 
@@ -81,6 +84,8 @@ def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version:
     assert verify_token(identity.token_hash, "token")
     keyed = store.identities.find("bob")
     assert (keyed is not None and keyed.token_hash == TokenHash(b"\1\2", b"\3\4", 0, 0, 0, KEYED)) is (version >= 6)
+    assert store.identities.roles_of("bob") == ()
+    assert store.identities.roles_of("eve") == (("phone", "chat") if version >= 9 else ())
     device = store.devices.find("meter")
     assert device is not None
     assert (device.type, device.key, device.added_at_ms) == (6, bytes(range(16)), 11)

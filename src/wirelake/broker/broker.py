@@ -3,38 +3,41 @@
 A response that promises something durable is sent once it is.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
+from wirelake.broker.access import AccessPolicy, glob_target
 from wirelake.broker.consumer import as_message
 from wirelake.broker.delivery import Notifier, Record, SlowConsumers
 from wirelake.broker.devices import Devices
 from wirelake.broker.peer import InlineJobRunner, Job, JobRunner, Peer, PeerObserver
-from wirelake.broker.services import ANSWERED, ROUTED, Hop, Services, failed
+from wirelake.broker.request_fields import (
+    backlog_limits,
+    check_topic,
+    group_in,
+    is_topic,
+    names_in,
+    service_in,
+    texts_in,
+)
+from wirelake.broker.services import ANSWERED, REQUEST_ERRORS, ROUTED, Hop, Services, failed, failed_with
 from wirelake.broker.topics_durable import DurableTopics
 from wirelake.broker.topics_live import LiveTopics
 from wirelake.cleanup import clean_up
 from wirelake.commit import Commit, CommitQueue
-from wirelake.errors import EncodeError, InputError, StateError, StorageError, TranslationError
+from wirelake.errors import InputError
 from wirelake.limits import (
-    BROKER_BACKLOG_BYTES,
-    BROKER_BACKLOG_ROWS,
     BROKER_CALL_MS_MAX,
     BROKER_CALL_S,
     BROKER_IMPLICIT_ACK_S,
     BROKER_RESEND_S,
-    BROKER_TOPIC_CHARS_MAX,
-    BROKER_TOPICS_PER_REQUEST_MAX,
 )
 from wirelake.message import (
     FETCH_FORMAT,
-    TOPIC,
     Device,
     FailureCode,
     Kind,
@@ -47,11 +50,11 @@ from wirelake.message import (
 )
 from wirelake.protocols.batches import PublishBatch
 from wirelake.protocols.session import Closing
+from wirelake.roles import MEMBER, Action
 from wirelake.state.notifications import BacklogLimits, StoredNotification
 from wirelake.state.store import StateStore
 from wirelake.state.topics import PublishRequest
 
-_TOPIC: Final = re.compile(TOPIC)
 RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
 
@@ -75,11 +78,13 @@ class Broker:
         fetch: Builtin | None = None,
         on_hop: Hop | None = None,
         on_release: Callable[[], None] | None = None,
+        access: AccessPolicy | None = None,
     ) -> None:
         """Record deliveries with `record`, and publishes with `record_published` (one by one, with `record`, if None).
 
         `jobs` runs long requests, `fetch` serves requests to fetch by HTTP, `on_hop` is called for each step of a
-        traced request, and `on_release` when notifications became durable, and `flush` can send them.
+        traced request, `on_release` when notifications became durable, and `flush` can send them. `access` decides who
+        may do what; by default, everybody is a member.
         """
         self.notifier = Notifier()
         self.slow_consumers = SlowConsumers(conflate=conflate)
@@ -96,6 +101,7 @@ class Broker:
         self.devices = Devices(devices_topic, self.publish, self._publish_many)
         self.jobs: JobRunner = InlineJobRunner() if jobs is None else jobs  # a runner without jobs may be falsy
         self.call_s = call_s  # for a response, if the request names no time of its own
+        self.access = access or AccessPolicy(lambda _identity: ())
         self._state = state
         self._record = record
         self._record_published = record_published or self._record_each
@@ -128,7 +134,7 @@ class Broker:
         """Take note of a login: commands may go there. Attach a peer that pulls its backlog to its subscriptions."""
         self.devices.on_login(peer)
         if peer.pulls_backlog:
-            for name in self._state.topics.topics_of(peer.identity):
+            for name in self._permitted_topics(peer.identity):
                 self.durable.attach(peer, name)
 
     def topics_of(self, peer: Peer) -> list[str]:
@@ -136,7 +142,9 @@ class Broker:
         return [*self.durable.lag(peer), *self.live.names_of(peer)]
 
     def rejoin(self, peer: Peer, topic: str) -> None:
-        """Subscribe a resumed session again to a topic that it had before its connection was lost."""
+        """Subscribe a resumed session again to a topic that it had before its connection was lost, if it still may."""
+        if not self.access.allows(peer.identity, Action.SUBSCRIBE, topic):
+            return
         if Topic(topic).is_durable:
             self.durable.attach(peer, topic)
         else:
@@ -166,10 +174,8 @@ class Broker:
             self.services.hop(peer, message.correlation, RECEIVED, "")
         try:
             self._handle(peer, message, now_s, now_ms)
-        except (InputError, EncodeError, TranslationError, StateError) as error:
-            peer.send(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
-        except StorageError as error:
-            peer.send(failed(message.correlation, str(error), FailureCode.STORAGE))
+        except REQUEST_ERRORS as error:
+            peer.send(failed_with(error, message.correlation))
 
     # Time
 
@@ -223,12 +229,11 @@ class Broker:
     def publish_batch(self, peer: Peer, correlation: str, batch: PublishBatch, now_ms: int) -> None:
         """Publish many notifications on one durable topic, with one response for all of them."""
         try:
+            self.access.authorize(peer, Action.PUBLISH, batch.topic)
             stored, commit = self.durable.publish_many([(batch.topic, batch.contents(), peer.identity)], now_ms)
             self._record_published(stored, False)
-        except InputError as error:
-            peer.send(failed(correlation, str(error), FailureCode.BAD_REQUEST))
-        except StorageError as error:
-            peer.send(failed(correlation, str(error), FailureCode.STORAGE))
+        except REQUEST_ERRORS as error:
+            peer.send(failed_with(error, correlation))
         else:
             receivers = len(self._state.topics.subscribers(batch.topic))
             self.after(
@@ -242,7 +247,7 @@ class Broker:
 
     def _publish_many(self, requests: Sequence[PublishRequest], now_ms: int) -> Commit | None:
         """Publish on durable topics with one commit, leaving out those whose name is not valid."""
-        valid = [request for request in requests if _is_topic(request[0])]
+        valid = [request for request in requests if is_topic(request[0])]
         if not valid:
             return None
         stored, commit = self.durable.publish_many(valid, now_ms)
@@ -304,6 +309,7 @@ class Broker:
     def _publish(self, peer: Peer, message: Message, now_ms: int) -> None:
         if not isinstance(message.target, Topic):
             raise InputError("the message does not name which topic to publish on")
+        self.access.authorize(peer, Action.PUBLISH, message.target.name)
         notification, commit = self.publish(message.target.name, message, peer.identity, now_ms)
         if message.correlation:
             subscribers = len(self._state.topics.subscribers(message.target.name))
@@ -318,17 +324,17 @@ class Broker:
             case Op.UNSUBSCRIBE:
                 self._unsubscribe(peer, message)
             case Op.ACK:
-                commit = self.durable.on_ack(peer.identity, _texts(message, "ids"))
+                commit = self.durable.on_ack(peer.identity, texts_in(message, "ids"))
                 self.after(commit, peer, answered(message))
             case Op.TOPICS:
                 self._respond(peer, answered(message, fields={"topics": self._state.topics.topics_of(peer.identity)}))
             case Op.BACKLOG:
-                self.jobs.start(peer, message, self._send_backlog(peer, message, _backlog_limits(message)))
+                self.jobs.start(peer, message, self._send_backlog(peer, message, backlog_limits(message)))
             case Op.REGISTER:
-                self.services.register(peer, self._check_free(_service(message)), _group(message))
+                self._register(peer, service_in(message), group_in(message))
                 self._respond(peer, answered(message))
             case Op.UNREGISTER:
-                self.services.unregister(peer, _service(message), _group(message))
+                self.services.unregister(peer, service_in(message), group_in(message))
                 self._respond(peer, answered(message))
             case Op.LOGOUT:
                 peer.send(answered(message))
@@ -338,13 +344,20 @@ class Broker:
 
     def _send_backlog(self, peer: Peer, message: Message, limits: BacklogLimits) -> Job:
         """Read in steps: an identity may have thousands of topics, and their notifications are on disk."""
-        backlog = yield from self._state.topics.read_backlog_in_steps(peer.identity, limits)
+        is_limited = not self.access.rights_of(peer).allows_all(Action.SUBSCRIBE)
+        names = self._permitted_topics(peer.identity) if is_limited else None
+        backlog = yield from self._state.topics.read_backlog_in_steps(peer.identity, limits, names)
         parts = tuple(as_message(notification) for notification in backlog.rows)
         self._respond(peer, answered(message, name="message_list", parts=parts))
         self.durable.on_backlog(peer, backlog)
 
     def _subscribe(self, peer: Peer, message: Message) -> None:
-        topics, patterns = _names(message, "topics"), _names(message, "patterns")
+        topics, patterns = names_in(message, "topics"), names_in(message, "patterns")
+        for name in topics:
+            self.access.authorize(peer, Action.SUBSCRIBE, name)
+        for glob in patterns:
+            if not self.access.rights_of(peer).allows(Action.SUBSCRIBE, glob_target(glob)):
+                raise self.access.denied(peer, Action.SUBSCRIBE, glob)
         commit = None
         retained = []
         for name in topics:
@@ -368,7 +381,7 @@ class Broker:
 
     def _unsubscribe(self, peer: Peer, message: Message) -> None:
         commit = None
-        topics = _names(message, "topics")
+        topics = names_in(message, "topics")
         for name in topics:
             if Topic(name).is_durable:
                 was_subscribed = peer.identity in self._state.topics.subscribers(name)
@@ -378,17 +391,31 @@ class Broker:
                 self.durable.on_unsubscribe(peer.identity, name)
             else:
                 self.live.unsubscribe(peer, name)
-        for glob in _names(message, "patterns"):
+        for glob in names_in(message, "patterns"):
             self.live.unsubscribe_pattern(peer, glob)
         self.after(commit, peer, answered(message))
 
-    def _check_free(self, service: str) -> str:
+    def _permitted_topics(self, identity: str) -> list[str]:
+        """Return the durable topics that an identity is subscribed to, as far as its roles allow it now."""
+        rights = self.access.rights(identity)
+        return [name for name in self._state.topics.topics_of(identity) if rights.allows(Action.SUBSCRIBE, name)]
+
+    def _register(self, peer: Peer, service: str, group: str) -> None:
+        """Let a peer provide a service. One that another identity provides needs a role that says so."""
         if service in self._builtin:
             raise InputError(f"the service {service} is the gateway's own")
-        return service
+        rights = self.access.rights_of(peer)
+        others = self.services.providers(service) - {peer.identity}
+        is_allowed = rights.allows(Action.PROVIDE, service)
+        if others:  # anybody may provide what nobody else does; this takes a role that says so
+            is_allowed = rights.allows_besides(MEMBER, Action.PROVIDE, service)
+        if not is_allowed:
+            raise self.access.denied(peer, Action.PROVIDE, service)
+        self.services.register(peer, service, group)
 
     def command(self, requester: Peer, message: Message, serial: str, now_s: float, timeout_s: float) -> None:
         """Send a command to the session of a device, whatever protocol it speaks, or respond why that cannot be."""
+        self.access.authorize(requester, Action.COMMAND, serial)
         device = self.devices.find(serial)
         if device is None:
             text, code = f"device {serial[:64]!r} is offline", FailureCode.NOT_FOUND
@@ -413,7 +440,9 @@ class Broker:
             if message.traced:
                 self.services.hop(peer, message.correlation, ROUTED, "")
             builtin(peer, message, now_s)
-        elif message.kind is Kind.EVENT:
+            return
+        self.access.authorize(peer, Action.CALL, f"{target.service}/{target.op}")
+        if message.kind is Kind.EVENT:
             self.services.send_one_way(message)
         else:
             self.services.request(peer, message, now_s, timeout_s)
@@ -430,59 +459,3 @@ def answered(message: Message, **rest: object) -> Message:
     """Return a response to the message, with these fields of `Message`."""
     rest.setdefault("traced", message.traced)
     return Message(kind=Kind.RESPONSE, correlation=message.correlation, **rest)  # type: ignore[arg-type]
-
-
-def _is_topic(name: str) -> bool:
-    try:
-        check_topic(name)
-    except InputError:
-        return False
-    return True
-
-
-def check_topic(name: str) -> None:
-    """Raise InputError if a topic cannot have this name."""
-    if not 0 < len(name) <= BROKER_TOPIC_CHARS_MAX:
-        raise InputError(f"a topic's name has 1 to {BROKER_TOPIC_CHARS_MAX} characters")
-    if _TOPIC.fullmatch(name) is None:
-        raise InputError("a topic's name has printable characters only")
-
-
-def _names(message: Message, field: str) -> list[str]:
-    names = _texts(message, field)
-    if len(names) > BROKER_TOPICS_PER_REQUEST_MAX:
-        raise InputError(f"{len(names)} {field} at once: at most {BROKER_TOPICS_PER_REQUEST_MAX}")
-    for name in names:
-        check_topic(name)
-    return names
-
-
-def _texts(message: Message, field: str) -> list[str]:
-    texts = message.fields.get(field, [])
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{field} is a list of texts")
-    return list(texts)
-
-
-def _backlog_limits(message: Message) -> BacklogLimits:
-    """Return the limits that a request for a backlog names, within the broker's own."""
-    try:
-        limits = convert(message.fields, BacklogLimits)
-    except ValidationError as error:
-        raise InputError(f"invalid limits for a backlog: {error}") from error
-    rows_max, bytes_max = min(limits.rows_max, BROKER_BACKLOG_ROWS), min(limits.bytes_max, BROKER_BACKLOG_BYTES)
-    return replace(limits, rows_max=rows_max, bytes_max=bytes_max)
-
-
-def _service(message: Message) -> str:
-    name = message.fields.get("service")
-    if not isinstance(name, str) or not 0 < len(name) <= BROKER_TOPIC_CHARS_MAX:
-        raise InputError("register needs the name of a service")
-    return name
-
-
-def _group(message: Message) -> str:
-    name = message.fields.get("group", "")
-    if not isinstance(name, str) or len(name) > BROKER_TOPIC_CHARS_MAX:
-        raise InputError(f"group is a text of at most {BROKER_TOPIC_CHARS_MAX} characters")
-    return name

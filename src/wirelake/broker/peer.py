@@ -8,12 +8,22 @@ from wirelake.message import Message
 from wirelake.protocols.session import Closing
 
 
-class Peer(Protocol):
-    """A connected session. All calls come from one thread and return at once."""
+class Requester(Protocol):
+    """Who asks for something, and from where."""
 
-    id: str  # of the session
+    id: str  # of the session or the request
     protocol: str
     identity: str  # "" before the login
+    address: str
+
+    @property
+    def is_admin(self) -> bool:
+        """Tell whether it sent the admin token: it may do everything, whatever its identity."""
+        ...
+
+
+class Peer(Requester, Protocol):
+    """A connected session. All calls come from one thread and return at once."""
 
     @property
     def sends_acks(self) -> bool:

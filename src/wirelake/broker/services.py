@@ -20,7 +20,16 @@ from msgspec.structs import replace
 from wirelake.broker.delivery import Notifier, SlowConsumers
 from wirelake.broker.peer import Peer
 from wirelake.cleanup import clean_up
-from wirelake.errors import EncodeError, FullError, StateError, StorageError, TranslationError
+from wirelake.errors import (
+    AccessDeniedError,
+    EncodeError,
+    FullError,
+    InputError,
+    StateError,
+    StorageError,
+    TranslationError,
+    WirelakeError,
+)
 from wirelake.limits import (
     BROKER_CALL_S,
     BROKER_CALLS_OPEN_MAX,
@@ -39,6 +48,15 @@ Hop = Callable[[Peer, str, str, str], None]  # requester, its correlation, what 
 ROUTED: Final = "routed to"
 ANSWERED: Final = "answered by"
 TIMED_OUT: Final = "timeout"
+# What a request may fail with: the requester gets it as the response.
+REQUEST_ERRORS: Final = (
+    AccessDeniedError,
+    EncodeError,
+    InputError,
+    StateError,
+    StorageError,
+    TranslationError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -190,6 +208,14 @@ class Services:
     def names(self) -> dict[str, int]:
         """Return every service with its number of providers."""
         return {name: len(peers) for (name, group), peers in self._providers.items() if not group}
+
+    def providers(self, service: str) -> set[str]:
+        """Return the identities that provide a service."""
+        return {peer.identity for peer in self._providers.get((service, ""), ())}
+
+    def provided_by(self, peer: Peer) -> list[str]:
+        """Return the services that a peer provides."""
+        return list(self._provided.get(peer.id, ()))
 
     def register(self, peer: Peer, service: str, group: str = "") -> None:
         """Add a provider of this service; with a group, also for requests that name the group."""
@@ -378,6 +404,14 @@ def _ignore_hop(_asker: Peer, _correlation: str, _hop: str, _who: str) -> None:
 def failed(correlation: str, text: str, code: int = 0) -> Message:
     """Return a response that reports a failure."""
     return Message(kind=Kind.RESPONSE, correlation=correlation, failure=Failure(text, code))
+
+
+def failed_with(error: WirelakeError, correlation: str = "") -> Message:
+    """Return the response to a request that failed with one of REQUEST_ERRORS."""
+    if isinstance(error, AccessDeniedError):
+        return failed(correlation, str(error), FailureCode.ACCESS_DENIED)
+    is_ours = isinstance(error, StorageError)
+    return failed(correlation, str(error), FailureCode.STORAGE if is_ours else FailureCode.BAD_REQUEST)
 
 
 def not_found(target: Operation) -> str:

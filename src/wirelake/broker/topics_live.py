@@ -81,6 +81,10 @@ class LiveTopics:
         """Return the topics that this peer is subscribed to, without its patterns."""
         return [channel.name for channel in self._of_peer.get(peer.id, {}) if channel.pattern is None]
 
+    def patterns_of(self, peer: Peer) -> list[str]:
+        """Return the patterns that this peer is subscribed to."""
+        return [channel.name for channel in self._of_peer.get(peer.id, {}) if channel.pattern is not None]
+
     def has_subscribers(self, name: str) -> bool:
         """Tell whether a publish on the topic may reach anybody."""
         return name in self._channels or bool(self._patterns)

@@ -6,8 +6,8 @@ Past reports of devices come from the tables, which only the admin may see.
 from collections.abc import Callable
 from typing import Final
 
-from wirelake.broker.broker import check_topic
 from wirelake.broker.devices import Devices
+from wirelake.broker.request_fields import check_topic
 from wirelake.config import Settings
 from wirelake.console.page import PageServer, Values, page_route
 from wirelake.errors import InputError

@@ -7,14 +7,18 @@ from functools import partial
 from pathlib import Path
 
 from wirelake.address import Address
+from wirelake.broker.access import AccessPolicy
 from wirelake.broker.broker import Broker
+from wirelake.broker.peer import Peer
 from wirelake.clock import SteadyClock
 from wirelake.config import Settings
+from wirelake.gateway.auth.access_log import AccessLog
 from wirelake.gateway.auth.admission import Admission
 from wirelake.gateway.auth.keys import KeyFiles
 from wirelake.gateway.auth.login_flow import LoginFlow
 from wirelake.gateway.auth.logins import Logins
 from wirelake.gateway.auth.resumption import SessionResumption
+from wirelake.gateway.auth.role_enforcement import RoleEnforcement
 from wirelake.gateway.builtin_services import BuiltinServices
 from wirelake.gateway.devices.broadcast import Broadcasts
 from wirelake.gateway.devices.commands import DeviceCommands
@@ -174,10 +178,16 @@ class Gateway:
             fetch=self.fetcher,
             on_hop=HopReporter(self.log_settings.node, self.now_ms),
             on_release=lambda: self.flush_soon(),
+            access=AccessPolicy(
+                self.state.identities.roles_of,
+                self.settings.roles,
+                AccessLog(self.recorder, self.counters, self.admission, self.now_s),
+            ),
         )
         self._scheduler = BrokerScheduler(self.broker, self.timers, asyncio.get_running_loop().call_soon, self.now_s)
         self.flush_soon = self._scheduler.flush_soon
         self.broker.add_observer(self.jobs)
+        self.roles = RoleEnforcement(self.broker, self.state.identities, self._open_peers)
 
     def _build_sessions(self) -> None:
         ids = SessionIds()
@@ -277,6 +287,7 @@ class Gateway:
             builtin_services=self.builtin_services,
             upstreams=self.upstreams,
             fetcher=self.fetcher,
+            roles=self.roles,
         )
 
     def _start_tasks(self) -> None:
@@ -311,11 +322,17 @@ class Gateway:
                 self.stalls,
                 self.logins,
                 self.keys.admin_token(),
+                self.roles,
                 partial(Acceptor, "http", self.admission, self.counters, self._settings_in_force),
             ),
             GatewayStatus(self.started_ms, self._is_stopping, lambda: self.ready, self._is_log_behind, self.listeners),
             self._new_pages,
         )
+
+    def _open_peers(self) -> list[Peer]:
+        """Return the sessions of identities: connections, and streams of HTTP."""
+        http = self.listeners.get("http")
+        return [*self.connections.values(), *(http.streams if isinstance(http, HttpListener) else ())]
 
     def _settings_in_force(self) -> Settings:
         return self.settings

@@ -9,9 +9,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from wirelake.broker.peer import Job, Peer
-from wirelake.broker.services import failed
+from wirelake.broker.services import REQUEST_ERRORS, failed, failed_with
 from wirelake.commit import Commit
-from wirelake.errors import BusyError, EncodeError, InputError, StateError, StorageError, TranslationError
+from wirelake.errors import BusyError
 from wirelake.gateway.scheduling import Later
 from wirelake.gateway.transport.connection import Connection
 from wirelake.gateway.transport.fair_queue import FairQueue
@@ -166,10 +166,8 @@ def _guarded(peer: Peer, message: Message, job: Job) -> Generator[Commit | None,
     """Answer the peer with the error that the job raises, as the broker does for short requests."""
     try:
         yield from job
-    except (InputError, EncodeError, TranslationError, StateError) as error:
-        peer.send(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
-    except StorageError as error:
-        peer.send(failed(message.correlation, str(error), FailureCode.STORAGE))
+    except REQUEST_ERRORS as error:
+        peer.send(failed_with(error, message.correlation))
 
 
 def _resolving(job: Generator[None, None, T], done: "asyncio.Future[T]") -> Generator[None, None, None]:

@@ -20,6 +20,7 @@ class Counters(Struct):
     quarantined: Counter[str] = field(default_factory=Counter)
     device_commands: Counter[tuple[str, str]] = field(default_factory=Counter)  # that failed, by state and reason
     logins: Counter[tuple[str, str]] = field(default_factory=Counter)  # by protocol and outcome
+    denied: Counter[tuple[str, str]] = field(default_factory=Counter)  # by identity and action
 
 
 class Histogram:

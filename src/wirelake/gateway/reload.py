@@ -14,6 +14,7 @@ from wirelake.config import LogSection, Settings, check_log
 from wirelake.gateway.auth.admission import Admission
 from wirelake.gateway.auth.login_flow import LoginFlow
 from wirelake.gateway.auth.logins import Logins
+from wirelake.gateway.auth.role_enforcement import RoleEnforcement
 from wirelake.gateway.builtin_services import BuiltinServices
 from wirelake.gateway.fetch.fetcher import Fetcher
 from wirelake.gateway.transport.stalls import StallMonitor
@@ -53,6 +54,7 @@ class Reloader:
         builtin_services: BuiltinServices,
         upstreams: Upstreams,
         fetcher: Fetcher,
+        roles: RoleEnforcement,
     ) -> None:
         self._tls = tls
         self._log = log
@@ -65,6 +67,7 @@ class Reloader:
         self._builtin_services = builtin_services
         self._upstreams = upstreams
         self._fetcher = fetcher
+        self._roles = roles
 
     def reload(self, old: Settings, new: Settings) -> tuple[Settings, Reloaded]:
         """Apply new settings. Return the settings in force then, and what changed.
@@ -102,6 +105,7 @@ class Reloader:
         self._broker.durable.resend_s = settings.broker.resend_s
         self._broker.durable.implicit_acks.implicit_ack_s = settings.broker.implicit_ack_s
         self._broker.devices.topic = settings.broker.devices_topic
+        self._roles.apply(settings.roles)
         self._sweeper.keep_ms = int(settings.broker.expire_s * 1000)
         self._log.set_retention_limits(_retention_limits(settings.log))
         self._builtin_services.apply(settings)

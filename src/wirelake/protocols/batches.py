@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from wirelake.message import Message
+from wirelake.message import Failure, Message
 from wirelake.protocols.frame import Frame
 
 
@@ -46,6 +46,10 @@ class PublishBatch:
 
     def reply(self, receivers: int) -> bytes:
         """Return the reply to each frame of a live topic that reached so many subscribers."""
+        raise NotImplementedError
+
+    def refusal(self, failure: Failure) -> bytes:
+        """Return the reply to each frame of a live topic if it is refused."""
         raise NotImplementedError
 
 

@@ -13,9 +13,9 @@ from msgspec.structs import astuple, replace
 
 from wirelake.broker.broker import Broker, answered
 from wirelake.broker.peer import Job, Peer
-from wirelake.broker.services import failed, not_found
+from wirelake.broker.services import REQUEST_ERRORS, failed, failed_with, not_found
 from wirelake.commit import Commit
-from wirelake.errors import EncodeError, InputError, StateError, StorageError, TranslationError
+from wirelake.errors import InputError, StateError
 from wirelake.limits import (
     SISDB_NAMES_PER_ANSWER_MAX,
     SISDB_PACKET_VALUES_MAX,
@@ -392,10 +392,8 @@ def _respond_or_fail(peer: Peer, message: Message, respond: Callable[[], None]) 
     """Send the failure if `respond` raises, as the broker does for requests that it handles at once."""
     try:
         respond()
-    except (InputError, EncodeError, TranslationError, StateError) as error:
-        peer.send(failed(message.correlation, str(error), FailureCode.BAD_REQUEST))
-    except StorageError as error:
-        peer.send(failed(message.correlation, str(error), FailureCode.STORAGE))
+    except REQUEST_ERRORS as error:
+        peer.send(failed_with(error, message.correlation))
 
 
 def _live_name(series: Series) -> str:

@@ -94,7 +94,7 @@ def make_fleet(
     ]
 
 
-class Action(Struct, frozen=True):
+class SimulatedAction(Struct, frozen=True):
     """One thing that a member does."""
 
     number: int
@@ -108,7 +108,7 @@ class Action(Struct, frozen=True):
         return Random(self.seed)  # noqa: S311 (repeatable, not secret)
 
 
-def schedule(fleet: Sequence[MemberProfile], rate: float, seconds: float, seed: int) -> Iterator[Action]:
+def schedule(fleet: Sequence[MemberProfile], rate: float, seconds: float, seed: int) -> Iterator[SimulatedAction]:
     """Yield the actions of all members, `rate` per second, evenly spaced."""
     random = Random(f"acts {seed}")  # noqa: S311 (repeatable, not secret)
     weighted = {protocol: (list(kind.actions), list(kind.actions.values())) for protocol, kind in KINDS.items()}
@@ -116,7 +116,7 @@ def schedule(fleet: Sequence[MemberProfile], rate: float, seconds: float, seed: 
         member = random.randrange(len(fleet))
         kinds, weights = weighted[fleet[member].protocol]
         (kind,) = random.choices(kinds, weights)
-        yield Action(number, number / rate, member, kind, f"act {seed} {number}")
+        yield SimulatedAction(number, number / rate, member, kind, f"act {seed} {number}")
 
 
 class Pacer:
@@ -127,7 +127,7 @@ class Pacer:
         self._clock = clock
         self._sleep = sleep
 
-    async def run(self, actions: Iterable[Action]) -> AsyncIterator[Action]:
+    async def run(self, actions: Iterable[SimulatedAction]) -> AsyncIterator[SimulatedAction]:
         """Yield actions that are due within one grain together, and let other tasks run in between."""
         started_s = self._clock()
         together = 0

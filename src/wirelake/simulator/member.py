@@ -5,14 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from wirelake.errors import WirelakeError
-from wirelake.simulator.fleet import Action, MemberProfile
+from wirelake.simulator.fleet import MemberProfile, SimulatedAction
 from wirelake.simulator.limits import SIMULATOR_WAITING_ACTIONS_MAX
 from wirelake.simulator.report import SimulationCounts
 from wirelake.simulator.world import World
 
 _log = logging.getLogger(__name__)
 
-Perform = Callable[[Action], Awaitable[None]]
+Perform = Callable[[SimulatedAction], Awaitable[None]]
 
 
 class Member:
@@ -21,7 +21,7 @@ class Member:
     def __init__(self, world: World, profile: MemberProfile) -> None:
         self.world = world
         self.profile = profile
-        self._actions: asyncio.Queue[Action] = asyncio.Queue(SIMULATOR_WAITING_ACTIONS_MAX)
+        self._actions: asyncio.Queue[SimulatedAction] = asyncio.Queue(SIMULATOR_WAITING_ACTIONS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # For a protocol's member to override
@@ -49,7 +49,7 @@ class Member:
             return
         self.start_task(self._perform_all())
 
-    def offer(self, action: Action) -> None:
+    def offer(self, action: SimulatedAction) -> None:
         """Queue an action. If the queue is full, skip and count it: the report shows that the fleet cannot keep up."""
         try:
             self._actions.put_nowait(action)

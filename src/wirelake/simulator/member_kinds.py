@@ -25,7 +25,7 @@ from wirelake.protocols.apostol.session import SessionSettings
 from wirelake.protocols.redis.client import ClientSession
 from wirelake.protocols.redis.protocol import PROTOCOL as REDIS
 from wirelake.protocols.session import Session
-from wirelake.simulator.fleet import Action, MemberProfile
+from wirelake.simulator.fleet import MemberProfile, SimulatedAction
 from wirelake.simulator.limits import (
     SIMULATOR_AWAY_S,
     SIMULATOR_COMMAND_MS,
@@ -104,12 +104,12 @@ class Meter(Member):
         for name, count in self._faults.made.items():
             self.world.report.faults[name] += count
 
-    async def _status(self, action: Action) -> None:
+    async def _status(self, action: SimulatedAction) -> None:
         random = action.random()
         state, tariff = random.choice((1, 1, 1, 2)), random.randrange(4)
         await self.count("status", self._device.status(state, tariff=tariff))
 
-    async def _readings(self, action: Action) -> None:
+    async def _readings(self, action: SimulatedAction) -> None:
         random = action.random()
         zipped = random.random() < ZIPPED
         await self.count("readings", self._device.readings(self._measure(random), zipped=zipped))
@@ -120,7 +120,7 @@ class Meter(Member):
         readings.append(Reading(FREQUENCY, random.gauss(50, 0.02)))
         return readings + [Reading(kind, random.randrange(65_536)) for kind in range(10, 10 + random.randrange(20))]
 
-    async def _command(self, action: Action) -> None:
+    async def _command(self, action: SimulatedAction) -> None:
         await self.count("command", self._send_command(action.random().randbytes(16)))
 
     async def _send_command(self, data: bytes) -> None:
@@ -183,12 +183,12 @@ class Phone(Member):
             await self._client.close()
             self._client = None
 
-    async def _environ(self, action: Action) -> None:
+    async def _environ(self, action: SimulatedAction) -> None:
         if self._client is not None:
             network = action.random().randrange(1, 5)
             await self.count("environ", self._client.report_environ(network_type=network, phone_type="simulated"))
 
-    async def _away(self, action: Action) -> None:
+    async def _away(self, action: SimulatedAction) -> None:
         """Disconnect for a while; the gateway keeps what is published meanwhile."""
         await self.disconnect()
         await asyncio.sleep(action.random().random() * SIMULATOR_AWAY_S)
@@ -260,18 +260,18 @@ class Terminal(Member):
             async for _ in notifications:
                 self.counts("quote").received += 1
 
-    async def _ask(self, action: Action) -> None:
+    async def _ask(self, action: SimulatedAction) -> None:
         if not self.world.provider:
             await self.count("ping", self._client.ping())
             return
         data = action.random().randbytes(32)
         await self.count("ask", expect(self._client.call(USER_COMMAND, data), data))
 
-    async def _publish(self, action: Action) -> None:
+    async def _publish(self, action: SimulatedAction) -> None:
         content = f"{self.profile.name} {action.number}"
         await self.count("publish", self._client.publish(any_topic(action.random()), content))
 
-    async def _resume(self, _action: Action) -> None:
+    async def _resume(self, _action: SimulatedAction) -> None:
         await self.count("resume", self._lose_connection())
 
     async def _lose_connection(self) -> None:
@@ -327,19 +327,19 @@ class Desk(Member):
             if self._slow:
                 await asyncio.sleep(SIMULATOR_SLOW_S)
 
-    async def _set(self, action: Action) -> None:
+    async def _set(self, action: SimulatedAction) -> None:
         random = action.random()
         self._last_ms = max(self._last_ms + 1, self.world.now_ms())
         row = [self._last_ms, price(random, self.profile.number), random.randrange(1, 500)]
         await self.count("set", self._client.ask(SISDB, "set", {"key": self._key, "sdb": SDB, "data": [row]}))
 
-    async def _get(self, _action: Action) -> None:
+    async def _get(self, _action: SimulatedAction) -> None:
         await self.count("get", self._client.ask(SISDB, "get", {"key": self._key, "sdb": SDB, "count": 10}))
 
-    async def _ask(self, action: Action) -> None:
+    async def _ask(self, action: SimulatedAction) -> None:
         await self.count("ask", call_adder(action.random(), lambda value: self._client.ask(ADDER, "add", value)))
 
-    async def _publish(self, action: Action) -> None:
+    async def _publish(self, action: SimulatedAction) -> None:
         random = action.random()
         content = f"{self.profile.name} {action.number} {random.random():.6f}"
         await self.count("publish", self._client.publish(any_topic(random), content))
@@ -367,10 +367,10 @@ class Station(Member):
     async def disconnect(self) -> None:
         await self._client.close()
 
-    async def _ask(self, action: Action) -> None:
+    async def _ask(self, action: SimulatedAction) -> None:
         await self.count("ask", call_adder(action.random(), lambda value: self._client.ask(f"{ADDER}/add", value)))
 
-    async def _publish(self, action: Action) -> None:
+    async def _publish(self, action: SimulatedAction) -> None:
         content = f"{self.profile.name} {action.number}"
         await self.count("publish", self._client.publish(any_topic(action.random()), content))
 
@@ -415,11 +415,11 @@ class Publisher(Member):
     async def disconnect(self) -> None:
         await self._client.close()
 
-    async def _quote(self, action: Action) -> None:
+    async def _quote(self, action: SimulatedAction) -> None:
         number = action.random().randrange(100)
         await self.count("quote", self._client.publish(QUOTES, f"{number} {price(action.random(), number)}"))
 
-    async def _publish(self, action: Action) -> None:
+    async def _publish(self, action: SimulatedAction) -> None:
         content = f"{self.profile.name} {action.number}"
         await self.count("publish", self._client.publish(any_topic(action.random()), content))
 

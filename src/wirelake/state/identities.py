@@ -16,10 +16,12 @@ import hmac
 import re
 import secrets
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, json
+from msgspec.structs import replace
 
 from wirelake.commit import Commit
 from wirelake.errors import ConflictError, FullError, InputError
@@ -31,12 +33,13 @@ from wirelake.state.writer import StateWriter
 
 _ADD: Final = Statement(
     "identities",
-    "INSERT INTO identities (name, salt, digest, cost, block, lanes, added_at_ms, kind) VALUES ",
-    "(?,?,?,?,?,?,?,?)",
+    "INSERT INTO identities (name, salt, digest, cost, block, lanes, added_at_ms, kind, roles) VALUES ",
+    "(?,?,?,?,?,?,?,?,?)",
 )
 _REHASH: Final = SingleRowStatement(
     "identities", "UPDATE identities SET salt = ?, digest = ?, cost = ?, block = ?, lanes = ?, kind = ? WHERE name = ?"
 )
+_SET_ROLES: Final = SingleRowStatement("identities", "UPDATE identities SET roles = ? WHERE name = ?")
 _REMOVE: Final = Statement("identities", "DELETE FROM identities WHERE name IN (", "?", ")")
 
 _SALT_BYTES: Final = 16
@@ -48,6 +51,8 @@ _LANES: Final = 1
 _KEY_ID_BYTES: Final = 8
 _GENERATED: Final = re.compile(r"t[A-Za-z0-9_-]{32}")
 _GENERATED_CHARS_MIN: Final = 12  # distinct ones; 32 random ones have fewer once in 10**15
+
+_roles: Final = json.Decoder(tuple[str, ...])
 
 SCRYPT: Final = "scrypt"
 KEYED: Final = "blake2b"  # the salt is then the key's id
@@ -71,6 +76,7 @@ class Identity(Struct, frozen=True):
     name: str
     token_hash: TokenHash
     added_at_ms: int
+    roles: tuple[str, ...] = ()  # none: it is a member
 
 
 def new_token() -> str:
@@ -157,11 +163,12 @@ class Identities:
 
     def load(self) -> None:
         rows = self._reader.rows(
-            "SELECT name, salt, digest, cost, block, lanes, kind, added_at_ms FROM identities ORDER BY added_at_ms"
+            "SELECT name, salt, digest, cost, block, lanes, kind, added_at_ms, roles FROM identities"
+            " ORDER BY added_at_ms"
         )
         self._by_name, self._by_digest, self._scrypt_names = {}, {}, {}
         for row in rows:
-            self._index(Identity(row[0], TokenHash(*row[1:7]), row[7]))
+            self._index(Identity(row[0], TokenHash(*row[1:7]), row[7], _roles.decode(row[8])))
 
     def find(self, name: str) -> Identity | None:
         self._writer.reload_if_stale()
@@ -188,7 +195,7 @@ class Identities:
         self._writer.reload_if_stale()
         return sorted(self._by_name.values(), key=lambda identity: identity.name)
 
-    def add(self, name: str, token_hash: TokenHash, now_ms: int) -> Commit:
+    def add(self, name: str, token_hash: TokenHash, now_ms: int, roles: Sequence[str] = ()) -> Commit:
         """Add an identity."""
         self._writer.check_writable()
         check_name(name, "an identity's name")
@@ -196,7 +203,7 @@ class Identities:
             raise ConflictError(f"identity {name!r} exists already: to change its token, remove it first")
         if len(self._by_name) >= STATE_IDENTITIES_MAX:
             raise FullError(f"cannot add identity {name!r}: the limit is {STATE_IDENTITIES_MAX} identities")
-        self._index(Identity(name, token_hash, now_ms))
+        self._index(Identity(name, token_hash, now_ms, tuple(roles)))
         row = (
             name,
             token_hash.salt,
@@ -206,6 +213,7 @@ class Identities:
             token_hash.lanes,
             now_ms,
             token_hash.kind,
+            json.encode(roles).decode(),
         )
         return self._writer.submit(_ADD, row)
 
@@ -216,7 +224,7 @@ class Identities:
         if self._by_name.get(name) is not identity:
             return None
         self._unindex(identity)
-        self._index(Identity(name, token_hash, identity.added_at_ms))
+        self._index(replace(identity, token_hash=token_hash))
         row = (
             token_hash.salt,
             token_hash.digest,
@@ -227,6 +235,20 @@ class Identities:
             name,
         )
         return self._writer.submit(_REHASH, row)
+
+    def set_roles(self, name: str, roles: Sequence[str]) -> Commit | None:
+        """Give an identity these roles instead of those it had. Return None if there is no such identity."""
+        self._writer.check_writable()
+        identity = self._by_name.get(name)
+        if identity is None:
+            return None
+        self._by_name[name] = replace(identity, roles=tuple(roles))
+        return self._writer.submit(_SET_ROLES, (json.encode(roles).decode(), name))
+
+    def roles_of(self, name: str) -> tuple[str, ...]:
+        """Return the roles of an identity; none if there is no such identity."""
+        identity = self.find(name)
+        return () if identity is None else identity.roles
 
     def remove(self, name: str) -> Commit | None:
         """Remove an identity.

@@ -98,6 +98,10 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) WITHOUT ROWID;
     ALTER TABLE topics ADD COLUMN is_stream INTEGER NOT NULL DEFAULT 0;
     """,
+    # 9: what identities may do: the names of their roles, as a JSON list
+    """
+    ALTER TABLE identities ADD COLUMN roles TEXT NOT NULL DEFAULT '[]';
+    """,
 )
 VERSION: Final = len(MIGRATIONS)
 

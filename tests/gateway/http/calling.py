@@ -83,6 +83,8 @@ class Provider:
     sends_acks = False
     takes_commands = False
     takes_broadcasts = False
+    is_admin = False
+    address = ""
     pulls_backlog = False
     encoding_key = None
     is_congested = False

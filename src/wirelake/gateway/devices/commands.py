@@ -164,6 +164,8 @@ class CommandRequester:
         self.id = peer.id  # so that the broker drops the call when the requester disconnects
         self.protocol = peer.protocol
         self.identity = peer.identity
+        self.is_admin = peer.is_admin
+        self.address = peer.address
         self._peer = peer
         self._serial = serial
 

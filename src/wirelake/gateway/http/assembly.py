@@ -15,6 +15,7 @@ from wirelake.clock import SteadyClock
 from wirelake.config import Settings
 from wirelake.gateway.auth.admission import Admission
 from wirelake.gateway.auth.logins import Logins
+from wirelake.gateway.auth.role_enforcement import RoleEnforcement
 from wirelake.gateway.devices.sessions import DeviceSessions
 from wirelake.gateway.http import openapi
 from wirelake.gateway.http.app import PathEndpoint, RequestLog, build_app
@@ -33,6 +34,7 @@ from wirelake.gateway.http.routes import (
     log,
     messages,
     metrics,
+    roles,
     services,
     sessions,
     static,
@@ -63,6 +65,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *subscriptions.ROUTES,
     *sessions.ROUTES,
     *identities.ROUTES,
+    *roles.ROUTES,
     *devices.ROUTES,
     *services.ROUTES,
     *decode.ROUTES,
@@ -113,6 +116,7 @@ class HttpAccess(Struct, frozen=True):
     stalls: StallMonitor
     logins: Logins
     admin_token: str
+    roles: RoleEnforcement
     new_acceptor: NewAcceptor
 
 
@@ -243,8 +247,9 @@ def _api_routes(
         subscriptions.SubscriptionRoutes(client, streams, state.topics),
         sessions.SessionRoutes(open_sessions, client.broker, jobs),
         identities.IdentityRoutes(
-            state, access.logins.token_key, open_sessions, http.authenticator.cookie_sessions, now_ms
+            state, access.logins.token_key, access.roles, open_sessions, http.authenticator.cookie_sessions, now_ms
         ),
+        roles.RoleRoutes(access.roles, client.broker.access),
         devices.DeviceRoutes(client, state.devices, device_sessions, jobs, now_s, now_ms),
         services.ServiceRoutes(client),
         decode.DecodeRoutes(),

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from wirelake.errors import (
+    AccessDeniedError,
     BusyError,
     ConflictError,
     DamagedTableError,
@@ -44,6 +45,7 @@ CODES: Final = {
 }
 
 _STATUSES: Final[tuple[tuple[type[WirelakeError], int, str], ...]] = (
+    (AccessDeniedError, 403, ""),
     (UnknownProtocolError, 400, "unknown_protocol"),
     (ConflictError, 409, ""),
     (InputError, 400, ""),

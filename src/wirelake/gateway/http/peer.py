@@ -13,6 +13,7 @@ from wirelake.gateway.http.request_context import RequestContext
 from wirelake.limits import HTTP_ANSWER_GRACE_S, HTTP_ANSWER_PARTS_MAX
 from wirelake.message import Message
 from wirelake.protocols.session import Closing
+from wirelake.roles import Action
 
 
 class HttpPeer:
@@ -33,6 +34,7 @@ class HttpPeer:
         self.id = context.id
         self.identity = context.identity
         self.is_admin = context.is_admin
+        self.address = context.address
         self._parts: list[Message] = []
         self.response: asyncio.Future[list[Message]] = asyncio.get_running_loop().create_future()
 
@@ -95,9 +97,14 @@ class BrokerClient:
         self.broker.handle(peer, message, self._now_s(), self.now_ms())
         self.flush_soon()
 
-    def publish(self, topic: str, message: Message, identity: str) -> tuple[Message, Commit | None]:
+    def authorize(self, context: RequestContext, action: Action, target: str) -> None:
+        """Raise AccessDeniedError, which becomes the status 403, if the sender of a request may not do this."""
+        self.broker.access.authorize(context, action, target)
+
+    def publish(self, context: RequestContext, topic: str, message: Message) -> tuple[Message, Commit | None]:
         """Publish a message; see `Broker.publish`."""
-        published = self.broker.publish(topic, message, identity, self.now_ms())
+        self.authorize(context, Action.PUBLISH, topic)
+        published = self.broker.publish(topic, message, context.identity, self.now_ms())
         self.flush_soon()
         return published
 

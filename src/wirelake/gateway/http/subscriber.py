@@ -108,6 +108,7 @@ class Subscriber:
         self.protocol = context.protocol
         self.id = context.id
         self.identity = context.identity
+        self.is_admin = context.is_admin
         self.address = context.address
         self.opened_at_ms = client.now_ms()
         self.frames_in, self.frames_out, self.bytes_in, self.bytes_out = 1, 0, 0, 0

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import cast
 
 from wirelake.cleanup import clean_up
-from wirelake.errors import ProtocolError, StorageError
+from wirelake.errors import AccessDeniedError, ProtocolError, StorageError
 from wirelake.gateway.auth.admission import Slot, account_for, address_of, charge, host_of
 from wirelake.gateway.auth.logins import ANONYMOUS
 from wirelake.gateway.transport.context import Endpoint
@@ -15,8 +15,10 @@ from wirelake.gateway.transport.driver import TELEMETRY, GatewayDriver
 from wirelake.gateway.transport.outbox import Outbox, undelivered_bytes
 from wirelake.gateway.transport.read_limiter import ReadLimiter, cut_frames
 from wirelake.limits import GATEWAY_LINGER_S, GATEWAY_TLS_BUFFERS, GATEWAY_TURN_S, QUARANTINE_BYTES_MAX
-from wirelake.message import Message
+from wirelake.message import Failure, FailureCode, Message
+from wirelake.protocols.batches import PublishBatch
 from wirelake.protocols.session import Closing, Step
+from wirelake.roles import Action
 
 
 class Connection(GatewayDriver, asyncio.Protocol):
@@ -296,10 +298,19 @@ class Connection(GatewayDriver, asyncio.Protocol):
         elif batch.is_durable:
             context.dispatcher.on_publish_batch(self, batch.correlation, batch)
         else:
-            reply, count = batch.reply(context.broker.live.publish_batch(batch)), len(batch.frames)
+            reply, count = self._publish_live(batch), len(batch.frames)
             self.frames_out += count
             self._outbox.hold(reply * count, context.recorder.frames(self, "out", [reply] * count))
             context.dispatcher.flush_soon()
+
+    def _publish_live(self, batch: PublishBatch) -> bytes:
+        """Publish a batch on a live topic. Return the reply to each of its frames."""
+        broker = self._context.broker
+        try:
+            broker.access.authorize(self, Action.PUBLISH, batch.topic)
+        except AccessDeniedError as error:
+            return batch.refusal(Failure(str(error), FailureCode.ACCESS_DENIED))
+        return batch.reply(broker.live.publish_batch(batch))
 
     def _update_frame_limit(self) -> None:
         """Apply the session's frame limit to the splitter: it is lower before the login."""

@@ -74,6 +74,10 @@ class GatewayDriver(SessionDriver):
         return False
 
     @property
+    def is_admin(self) -> bool:
+        return False
+
+    @property
     def bytes_drained(self) -> int:
         raise NotImplementedError
 

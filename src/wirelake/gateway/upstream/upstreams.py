@@ -67,6 +67,7 @@ class Upstream:
     sends_acks: Final = False
     takes_commands: Final = False
     takes_broadcasts: Final = False
+    is_admin: Final = False
     pulls_backlog: Final = False
     encoding_key: Final = None
     is_congested: Final = False
@@ -103,6 +104,7 @@ class Upstream:
         self._unsubscribe = unsubscribe
         self._pending_bytes_max = GATEWAY_PENDING_BYTES
         self._scheme, self._address = settings.parse_url(_stream_port(wire))
+        self.address = str(self._address)
         self._tls = self._tls_context()
         self._check_services(data_sets)
         self._endpoint = UpstreamEndpoint(context.transport, self, self._scheme)

@@ -39,6 +39,7 @@ class ErrorCode(IntEnum):
     BAD_ARGUMENTS = 4
     NOT_AUTHENTICATED = 5
     TOO_MANY_REQUESTS = 6
+    ACCESS_DENIED = 7
 
 
 ERROR_NAMES: Mapping[int, str] = {code.value: code.name.lower() for code in ErrorCode}

@@ -2,7 +2,7 @@
 
 from wirelake.errors import TranslationError
 from wirelake.layout import MessageRule, MessageRules
-from wirelake.message import Failure, Kind, Op, Topic, content_of, control_op
+from wirelake.message import Failure, FailureCode, Kind, Op, Topic, content_of, control_op
 from wirelake.message import Message as Common
 from wirelake.protocols.comet import frames
 from wirelake.protocols.comet.constants import ERROR_NAMES, ErrorCode
@@ -12,6 +12,7 @@ from wirelake.protocols.translation import Loss
 EXCHANGE_KEY = "exchange_key"
 AUTH_SUCCESS = "auth_success"
 REPORT_ENVIRON = "report_environ"
+_FAILURE_CODES = {int(FailureCode.ACCESS_DENIED): int(ErrorCode.ACCESS_DENIED)}
 
 
 RULES = MessageRules(
@@ -79,8 +80,9 @@ def _server_frame(message: Common) -> frames.CometFrame:
     if message.kind is not Kind.RESPONSE:
         raise TranslationError(f"a comet server has no frame for a {message.kind}")
     if message.failure is not None:
-        is_known = message.protocol == "comet" or message.failure.code in ERROR_NAMES
-        return frames.Error(message.failure.code if is_known else ErrorCode.SERVER_ERROR, message.failure.text)
+        code = _FAILURE_CODES.get(message.failure.code, message.failure.code)
+        is_known = message.protocol == "comet" or code in ERROR_NAMES
+        return frames.Error(code if is_known else ErrorCode.SERVER_ERROR, message.failure.text)
     if message.name == AUTH_SUCCESS:
         return frames.AuthSuccess(message.payload)
     if message.name == "message_list" or message.parts:

@@ -50,6 +50,7 @@ class ErrorNumber(IntEnum):
     TIMEOUT = 8
     TOO_LARGE = 9
     BUSY = 10
+    ACCESS_DENIED = 11
 
 
 class Reason(IntEnum):

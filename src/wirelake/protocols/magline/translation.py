@@ -58,6 +58,7 @@ _OPS: Mapping[int, Op] = {
 }
 _FAILURE_NUMBERS: Mapping[int, ErrorNumber] = {
     FailureCode.BAD_REQUEST: ErrorNumber.MALFORMED,
+    FailureCode.ACCESS_DENIED: ErrorNumber.ACCESS_DENIED,
     FailureCode.NOT_FOUND: ErrorNumber.NO_SUCH_SERVICE,
     FailureCode.TOO_LARGE: ErrorNumber.TOO_LARGE,
     FailureCode.BUSY: ErrorNumber.BUSY,

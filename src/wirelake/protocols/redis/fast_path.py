@@ -13,12 +13,13 @@ from typing import Final
 
 from wirelake.errors import ProtocolError, StateError
 from wirelake.limits import BROKER_TOPIC_CHARS_MAX
-from wirelake.message import Kind, Message, Topic
+from wirelake.message import Failure, Kind, Message, Topic
 from wirelake.protocols.batches import PublishBatch
 from wirelake.protocols.frame import Sender
 from wirelake.protocols.redis.constants import CRLF, REDIS_SKIMMED_BYTES_MAX
-from wirelake.protocols.redis.frames import Command
+from wirelake.protocols.redis.frames import Command, SimpleError
 from wirelake.protocols.redis.reader import decode
+from wirelake.protocols.redis.translation import failure_text
 
 _HEAD: Final = b"*3\r\n$7\r\nPUBLISH\r\n"
 _SKIP: Final = len(_HEAD)
@@ -61,6 +62,9 @@ class RedisPublishBatch(PublishBatch):
 
     def reply(self, receivers: int) -> bytes:
         return b":%d\r\n" % receivers
+
+    def refusal(self, failure: Failure) -> bytes:
+        return SimpleError(failure_text(failure)).encode()
 
 
 def publish_run(frames: list[bytes], start: int) -> RedisPublishBatch | None:

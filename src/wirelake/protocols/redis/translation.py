@@ -14,6 +14,7 @@ from wirelake.errors import TranslationError
 from wirelake.message import (
     Credentials,
     Failure,
+    FailureCode,
     Kind,
     Message,
     Op,
@@ -117,8 +118,9 @@ def notification_of(value: Value) -> Message | None:
 
 
 def failure_text(failure: Failure) -> bytes:
-    """Return the text of an error. It begins with a code in capitals; ERR is added if there is none."""
-    text = failure.text if _CODE_WORD.match(failure.text) else f"ERR {failure.text}"
+    """Return the text of an error. It begins with a code in capitals; NOPERM or ERR is added if there is none."""
+    code = "NOPERM" if failure.code == FailureCode.ACCESS_DENIED else "ERR"
+    text = failure.text if _CODE_WORD.match(failure.text) else f"{code} {failure.text}"
     return error(text.encode(errors="backslashreplace")).text
 
 

@@ -13,16 +13,16 @@ from msgspec import Struct, field
 
 from wirelake.broker.broker import Broker, answered
 from wirelake.broker.peer import Job, JobRunner, Peer
-from wirelake.broker.services import failed
+from wirelake.broker.services import REQUEST_ERRORS, failed, failed_with
 from wirelake.commit import Commit
-from wirelake.errors import InputError, StorageError
+from wirelake.errors import InputError
 from wirelake.limits import (
     STATE_VALUES_BYTES_MAX,
     VALUES_ANSWER_BYTES_MAX,
     VALUES_ANSWER_HELD_BYTES,
     VALUES_TRANSACTION_KEYS_MAX,
 )
-from wirelake.message import FailureCode, Kind, Message, Operation
+from wirelake.message import Kind, Message, Operation
 from wirelake.protocols.redis.frames import EncodedArray, EncodedMap
 from wirelake.services.redis.arguments import (
     OK,
@@ -173,10 +173,8 @@ class RedisService:
                 return self._publish(call)
             result = self._run(verb.decode(errors="backslashreplace"), call)
             return _response(_PART, run_to_end(result) if isinstance(result, GeneratorType) else result)
-        except InputError as error:
-            return failed("", str(error), FailureCode.BAD_REQUEST)
-        except StorageError as error:
-            return failed("", str(error), FailureCode.STORAGE)
+        except REQUEST_ERRORS as error:
+            return failed_with(error)
 
     def _publish(self, call: RedisCall) -> Message:
         topic, content = exactly(call.args, 2, "publish")

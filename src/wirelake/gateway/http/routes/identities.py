@@ -7,14 +7,16 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from wirelake.errors import ConflictError
+from wirelake.gateway.auth.role_enforcement import RoleEnforcement
 from wirelake.gateway.http.auth import ADMIN, CookieSessions
 from wirelake.gateway.http.bodies import Name
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import LIMIT, Access, BoundRoute, Parameter, Route
 from wirelake.gateway.http.routes.sessions import OpenSessions
-from wirelake.limits import HTTP_HASHES_MAX, HTTP_TOKEN_CHARS_MAX
+from wirelake.limits import HTTP_HASHES_MAX, HTTP_ROLES_MAX, HTTP_TOKEN_CHARS_MAX
 from wirelake.protocols.session import Closing
+from wirelake.roles import check_role_names
 from wirelake.state.identities import TokenKey, new_token
 from wirelake.state.store import StateStore
 
@@ -22,6 +24,11 @@ from wirelake.state.store import StateStore
 class NewIdentity(Struct, forbid_unknown_fields=True):
     name: Name
     token: Annotated[str, Meta(min_length=1, max_length=HTTP_TOKEN_CHARS_MAX)] | None = None  # generated if not given
+    roles: Annotated[list[Name], Meta(max_length=HTTP_ROLES_MAX)] = []  # none: it is a member
+
+
+class NewRoles(Struct, forbid_unknown_fields=True):
+    roles: Annotated[list[Name], Meta(max_length=HTTP_ROLES_MAX)]
 
 
 class AddedIdentity(Struct):
@@ -33,6 +40,7 @@ class IdentityRow(Struct):
     name: str
     added_at_ms: int
     topics: int  # durable ones it is subscribed to
+    roles: list[str]
 
 
 class IdentityList(Struct):
@@ -45,19 +53,26 @@ class IdentityRoutes:
         self,
         state: StateStore,
         token_key: TokenKey,
+        roles: RoleEnforcement,
         sessions: OpenSessions,
         cookie_sessions: CookieSessions,
         now_ms: Callable[[], int],
     ) -> None:
         self._state = state
         self._token_key = token_key
+        self._roles = roles
         self._sessions = sessions
         self._cookie_sessions = cookie_sessions
         self._now_ms = now_ms
         self._hashing = asyncio.Semaphore(HTTP_HASHES_MAX)
 
     def routes(self) -> tuple[BoundRoute, ...]:
-        return (ADD.bind(self.add), LIST.bind(self.list_identities), REMOVE.bind(self.remove))
+        return (
+            ADD.bind(self.add),
+            LIST.bind(self.list_identities),
+            REMOVE.bind(self.remove),
+            ASSIGN.bind(self.assign),
+        )
 
     async def add(self, _: RequestContext, new: NewIdentity) -> AddedIdentity:
         identities = self._state.identities
@@ -65,17 +80,18 @@ class IdentityRoutes:
             raise ConflictError(f"{ADMIN!r} is reserved for the admin token: choose another name")
         if identities.find(new.name) is not None:
             raise ConflictError(f"identity {new.name!r} exists already: to change its token, remove it first")
+        check_role_names(new.roles, self._roles.roles)
         token = new_token() if new.token is None else new.token
         async with self._hashing:
             secret = await asyncio.to_thread(self._token_key.hash, token)
-        await identities.add(new.name, secret, self._now_ms())
+        await identities.add(new.name, secret, self._now_ms(), new.roles)
         return AddedIdentity(new.name, token)
 
     async def list_identities(self, context: RequestContext, _: None) -> IdentityList:
         after, rows_max, topics = context.query("after"), context.rows_max, self._state.topics
         found = [identity for identity in self._state.identities.list() if identity.name > after][: rows_max + 1]
         rows = [
-            IdentityRow(identity.name, identity.added_at_ms, len(topics.topics_of(identity.name)))
+            IdentityRow(identity.name, identity.added_at_ms, len(topics.topics_of(identity.name)), list(identity.roles))
             for identity in found[:rows_max]
         ]
         return IdentityList(rows, rows[-1].name if len(found) > rows_max else None)
@@ -87,6 +103,13 @@ class IdentityRoutes:
             raise ApiError(404, f"no identity {name[:64]!r}")
         self._sessions.close_all_of(name, Closing("identity_removed", "this identity was removed"))
         self._cookie_sessions.end_all_of(name)
+        await commit
+
+    async def assign(self, context: RequestContext, new: NewRoles) -> None:
+        name = context.path("name")
+        commit = self._roles.assign(name, new.roles)
+        if commit is None:
+            raise ApiError(404, f"no identity {name[:64]!r}")
         await commit
 
 
@@ -118,7 +141,7 @@ LIST: Final = Route(
         LIMIT,
     ),
     example_answer={
-        "identities": [{"name": "phone-1", "added_at_ms": 1_700_000_000_000, "topics": 2}],
+        "identities": [{"name": "phone-1", "added_at_ms": 1_700_000_000_000, "topics": 2, "roles": ["phone"]}],
         "next": None,
     },
 )
@@ -134,4 +157,17 @@ REMOVE: Final = Route(
     parameters=(Parameter("name", "Name of the identity."),),
 )
 
-ROUTES: Final = (ADD, LIST, REMOVE)
+ASSIGN: Final = Route(
+    method="PUT",
+    path="/api/identities/{name}/roles",
+    operation_id="identities.assign",
+    summary="Give an identity these roles; its sessions that they do not allow are closed.",
+    access=Access.ADMIN,
+    takes=NewRoles,
+    status=204,
+    is_recorded=True,
+    parameters=(Parameter("name", "Name of the identity."),),
+    example={"roles": ["phone"]},
+)
+
+ROUTES: Final = (ADD, LIST, REMOVE, ASSIGN)

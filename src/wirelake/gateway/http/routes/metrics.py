@@ -142,6 +142,10 @@ class ConnectionCollector(Collector):
         yield _by_reason("wirelake_connections_refused", "Refused connections.", counters.refused)
         yield _by_reason("wirelake_connections_closed", "Closed connections.", counters.closed)
         yield _by_reason("wirelake_logins", "Logins by outcome.", counters.logins, "outcome")
+        denied = CounterMetricFamily("wirelake_denied", "Refused by roles.", labels=("identity", "action"))
+        for (identity, action), count in counters.denied.items():
+            denied.add_metric((identity, action), count)
+        yield denied
 
 
 class TrafficCollector(Collector):

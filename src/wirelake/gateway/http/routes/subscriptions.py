@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from wirelake.broker.broker import check_topic
+from wirelake.broker.request_fields import check_topic
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.peer import BrokerClient
 from wirelake.gateway.http.request_context import RequestContext

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from wirelake.broker.broker import RETAIN, check_topic
+from wirelake.broker.broker import RETAIN
+from wirelake.broker.request_fields import check_topic
 from wirelake.gateway.http.bodies import BASE64_SCHEMA, encode_content
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.peer import BrokerClient
@@ -120,7 +121,7 @@ class TopicRoutes:
         topic = context.path("topic")
         content = encode_content(new.content, new.encoding)
         message = Message(kind=Kind.NOTIFICATION, payload=content, type=new.type, headers={RETAIN: new.retain})
-        notification, commit = self._client.publish(topic, message, context.identity)
+        notification, commit = self._client.publish(context, topic, message)
         if commit is None:
             return PublishAnswer(context.id, topic, notification.at_ms, notification.fields.get("receivers", 0))
         await commit

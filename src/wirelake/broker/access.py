@@ -1,0 +1,173 @@
+"""Decide who may do what: the roles of an identity say on which targets it may perform an action.
+
+Nothing here touches the network or a disk. The decisions for an identity are cached, because every publish needs one.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from wirelake.broker.peer import Requester
+from wirelake.errors import AccessDeniedError
+from wirelake.limits import ACCESS_DECISIONS_MAX, ACCESS_IDENTITIES_MAX
+from wirelake.roles import ADMIN, BUILT_IN, EVERYTHING, MEMBER, WILDCARD, Action, Role, check_roles, compile_pattern
+
+OnDenied = Callable[[Requester, AccessDeniedError], None]
+_GLOB_WILDCARD: Final = re.compile(r"\\(?P<literal>.)|[*?]|\[[^\]]*\]?", re.DOTALL)
+
+
+class Rule(Struct, frozen=True):
+    """A pattern of a role."""
+
+    role: str
+    action: Action
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"role {self.role}: {self.action} {self.pattern}"
+
+
+class Decision(Struct, frozen=True):
+    """Say whether an action is allowed, and which rule allows it."""
+
+    identity: str
+    action: Action
+    target: str
+    roles: tuple[str, ...]
+    rule: Rule | None  # None if none allows it
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.rule is not None
+
+    def __str__(self) -> str:
+        if self.rule is not None:
+            return f"allowed by {self.rule}"
+        names = ", ".join(self.roles)
+        return f"refused: no rule of {names} allows {self.action} {self.target}"
+
+
+class Rights:
+    """What one identity may do."""
+
+    def __init__(self, identity: str, roles: Mapping[str, Role]) -> None:
+        """`roles` are those of the identity, by name."""
+        self.identity = identity
+        self.roles = tuple(roles)
+        self._rules: dict[Action, list[tuple[re.Pattern[str], Rule]]] = {
+            action: [
+                (compile_pattern(pattern, identity), Rule(name, action, pattern))
+                for name, role in roles.items()
+                for pattern in role.patterns(action)
+            ]
+            for action in Action
+        }
+        self._unlimited = frozenset(
+            action for action, rules in self._rules.items() if any(rule.pattern == EVERYTHING for _, rule in rules)
+        )
+        self._allowed: dict[tuple[Action, str], bool] = {}
+
+    def allows(self, action: Action, target: str) -> bool:
+        """Return whether an action is allowed. This is the fast way: most decisions are cached."""
+        if action in self._unlimited:
+            return True
+        key = (action, target)
+        allowed = self._allowed.get(key)
+        if allowed is None:
+            if len(self._allowed) >= ACCESS_DECISIONS_MAX:
+                self._allowed.clear()
+            allowed = self._allowed[key] = self._find(action, target) is not None
+        return allowed
+
+    def allows_all(self, action: Action) -> bool:
+        """Return whether an action is allowed on every target."""
+        return action in self._unlimited
+
+    def allows_besides(self, role: str, action: Action, target: str) -> bool:
+        """Return whether an action is allowed by another role than this one."""
+        return any(rule.role != role and regex.fullmatch(target) for regex, rule in self._rules[action])
+
+    def rules(self, action: Action) -> list[Rule]:
+        """Return the rules for an action."""
+        return [rule for _, rule in self._rules[action]]
+
+    def decide(self, action: Action, target: str) -> Decision:
+        """Return the decision with the rule it follows from."""
+        return Decision(self.identity, action, target, self.roles, self._find(action, target))
+
+    def _find(self, action: Action, target: str) -> Rule | None:
+        return next((rule for regex, rule in self._rules[action] if regex.fullmatch(target)), None)
+
+
+class AccessPolicy:
+    """The decision point: every part of the gateway asks here."""
+
+    def __init__(
+        self,
+        roles_of: Callable[[str], Sequence[str]],
+        roles: Mapping[str, Role] | None = None,
+        on_denied: OnDenied | None = None,
+    ) -> None:
+        """`roles_of` returns the names of an identity's roles; `roles` are those of the settings.
+
+        `on_denied` is called for each refusal.
+        """
+        self._roles_of = roles_of
+        self._on_denied = on_denied
+        self._rights: dict[str, Rights] = {}
+        self._admin = Rights(ADMIN, {ADMIN: BUILT_IN[ADMIN]})
+        self.roles: Mapping[str, Role] = {}
+        self.set_roles(roles or {})
+
+    def set_roles(self, roles: Mapping[str, Role]) -> None:
+        """Use these roles of the settings, besides the built-in ones, from now on."""
+        check_roles(roles)
+        self.roles = {**BUILT_IN, **roles}
+        self._rights.clear()
+
+    def forget(self, identity: str) -> None:
+        """Look the roles of an identity up again: they have changed."""
+        self._rights.pop(identity, None)
+
+    def rights(self, identity: str) -> Rights:
+        """Return what an identity may do. A role that the settings no longer have allows nothing."""
+        rights = self._rights.get(identity)
+        if rights is None:
+            if len(self._rights) >= ACCESS_IDENTITIES_MAX:
+                self._rights.clear()
+            names = self._roles_of(identity) or (MEMBER,)
+            found = {name: self.roles.get(name, Role()) for name in names}
+            rights = self._rights[identity] = Rights(identity, found)
+        return rights
+
+    def allows(self, identity: str, action: Action, target: str) -> bool:
+        return self.rights(identity).allows(action, target)
+
+    def rights_of(self, requester: Requester) -> Rights:
+        """Return what a requester may do."""
+        return self._admin if requester.is_admin else self.rights(requester.identity)
+
+    def authorize(self, requester: Requester, action: Action, target: str) -> None:
+        """Raise AccessDeniedError, which is counted and recorded, if a requester may not do this."""
+        if not self.rights_of(requester).allows(action, target):
+            raise self.denied(requester, action, target)
+
+    def denied(self, requester: Requester, action: Action, target: str) -> AccessDeniedError:
+        """Return the error of a refusal, which is counted and recorded."""
+        error = AccessDeniedError(requester.identity, action, target)
+        if self._on_denied is not None:
+            self._on_denied(requester, error)
+        return error
+
+    def decide(self, identity: str, action: Action, target: str) -> Decision:
+        return self.rights(identity).decide(action, target)
+
+
+def glob_target(glob: str) -> str:
+    """Return the target that stands for everything a redis pattern (*, ?, [a-z], \\x) matches.
+
+    A role allows it if it allows each of these: only `**` covers a wildcard.
+    """
+    return _GLOB_WILDCARD.sub(lambda found: found["literal"] or WILDCARD, glob)

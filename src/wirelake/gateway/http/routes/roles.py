@@ -1,0 +1,94 @@
+"""List the roles, and explain whether an identity may do something."""
+
+from typing import Final
+
+from msgspec import Struct, to_builtins
+
+from wirelake.broker.access import AccessPolicy
+from wirelake.errors import InputError
+from wirelake.gateway.auth.role_enforcement import RoleEnforcement
+from wirelake.gateway.http.request_context import RequestContext
+from wirelake.gateway.http.route import Access, BoundRoute, Parameter, Route
+from wirelake.roles import BUILT_IN, Action
+
+
+class RoleRow(Struct):
+    name: str
+    built_in: bool
+    rules: dict[str, list[str]]  # action → patterns
+
+
+class RoleList(Struct):
+    roles: list[RoleRow]
+
+
+class AccessAnswer(Struct):
+    """`rule` is what allows it, or "" if nothing does."""
+
+    allowed: bool
+    roles: list[str]
+    rule: str
+    text: str
+
+
+class RoleRoutes:
+    def __init__(self, roles: RoleEnforcement, access: AccessPolicy) -> None:
+        self._roles = roles
+        self._access = access
+
+    def routes(self) -> tuple[BoundRoute, ...]:
+        return (LIST.bind(self.list_roles), EXPLAIN.bind(self.explain))
+
+    async def list_roles(self, _context: RequestContext, _: None) -> RoleList:
+        rows = []
+        for name, role in self._roles.roles.items():
+            rules = {action: list(patterns) for action, patterns in to_builtins(role).items() if patterns}
+            rows.append(RoleRow(name, name in BUILT_IN, rules))
+        return RoleList(rows)
+
+    async def explain(self, context: RequestContext, _: None) -> AccessAnswer:
+        decision = self._access.decide(
+            context.query("identity"), parse_action(context.query("action")), context.query("target")
+        )
+        rule = "" if decision.rule is None else str(decision.rule)
+        return AccessAnswer(decision.is_allowed, list(decision.roles), rule, str(decision))
+
+
+def parse_action(name: str) -> Action:
+    """Return the action of this name."""
+    if name not in list(Action):
+        raise InputError(f"no action is called '{name[:64]}': there are {', '.join(Action)}")
+    return Action(name)
+
+
+LIST: Final = Route(
+    method="GET",
+    path="/api/roles",
+    operation_id="roles.list_roles",
+    summary="List the roles with their rules, built-in ones first.",
+    access=Access.ADMIN,
+    gives=RoleList,
+    example_answer={"roles": [{"name": "phone", "built_in": False, "rules": {"subscribe": ["@news/**"]}}]},
+)
+
+EXPLAIN: Final = Route(
+    method="GET",
+    path="/api/access",
+    operation_id="roles.explain",
+    summary="Say whether an identity may do something, and which rule allows it.",
+    access=Access.ADMIN,
+    gives=AccessAnswer,
+    parameters=(
+        Parameter("identity", "Name of the identity."),
+        Parameter("action", "For example publish."),
+        Parameter("target", "For example a topic."),
+    ),
+    example_answer={
+        "allowed": True,
+        "roles": ["phone"],
+        "rule": "role phone: subscribe @news/**",
+        "text": "allowed by role phone: subscribe @news/**",
+    },
+)
+
+ROUTES: Final = (LIST, EXPLAIN)
