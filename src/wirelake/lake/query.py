@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, json
 
-from wirelake.errors import InputError
+from wirelake.errors import AccessDeniedError, InputError
 from wirelake.lake.damage import explain_damage, find_damage
 from wirelake.lake.duckdb_scan import NOT_INSTALLED, connect_lake, lake_root
 from wirelake.lake.field_views import field_views
@@ -37,6 +37,7 @@ from wirelake.limits import (
     LAKE_ROWS_MAX,
     LAKE_THREADS_MAX,
 )
+from wirelake.roles import EVERYTHING, Action
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -68,20 +69,38 @@ def run_queries(lake: Store, statements: Sequence[str], rows_max: int, timeout_s
 
 
 def run(
-    database: "DuckDBPyConnection", lake: Store, statements: Sequence[str], rows_max: int, timeout_s: float
+    database: "DuckDBPyConnection",
+    lake: Store,
+    statements: Sequence[str],
+    rows_max: int,
+    timeout_s: float,
+    tables: Collection[str] | None = None,
 ) -> list[QueryResult]:
-    """Run statements in a database of `open_database`. Use `translate_errors` around this."""
+    """Run statements in a database of `open_database`. Use `translate_errors` around this.
+
+    `tables` are those that may be read, if not all; AccessDeniedError names another one that a statement reads.
+    """
     started_s = time.monotonic()
     results: list[QueryResult] = []
     with _limited(database, timeout_s):
         for statement in statements:
             sql = quote_at(statement)
-            _create_views(database, lake, check_statement(database, sql))
+            read = check_statement(database, sql)
+            if tables is not None:
+                _check_allowed(read, tables)
+            _create_views(database, lake, read)
             cursor = database.execute(sql)
             columns = [ResultColumn(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
             rows, truncated = _fetch(cursor, rows_max)
             results.append(QueryResult(columns, rows, truncated, round((time.monotonic() - started_s) * 1000, 1)))
     return results
+
+
+def _check_allowed(read: Collection[str], tables: Collection[str]) -> None:
+    """Raise AccessDeniedError unless all that a statement reads may be read. Who may read nothing may not run SQL."""
+    denied = next((name for name in sorted(read) if name not in tables), "" if tables else EVERYTHING)
+    if denied:
+        raise AccessDeniedError("", Action.QUERY, denied)
 
 
 def _create_views(database: "DuckDBPyConnection", lake: Store, names: Collection[str]) -> None:

@@ -14,10 +14,11 @@ from typing import Final
 
 from msgspec import json
 
-from wirelake.errors import DamagedTableError, InputError, StateError
+from wirelake.errors import AccessDeniedError, DamagedTableError, InputError, StateError
 from wirelake.lake.query import MEMORY_EXCEEDED, QueryResult, time_exceeded
 from wirelake.lake.query_worker import (
     DAMAGED,
+    DENIED,
     FAILURE,
     LAST_FAILURE,
     LENGTH_BYTES,
@@ -39,6 +40,7 @@ from wirelake.limits import (
     LAKE_REPLY_EXTRA_BYTES,
     LAKE_ROWS_MAX,
 )
+from wirelake.roles import Action
 
 # What the interpreter needs to start. A query must not be able to see anything else of the environment.
 _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
@@ -93,7 +95,8 @@ class QueryProcess:
     def run(self, query: Query) -> bytes:
         """Return a `QueryResult` as JSON.
 
-        Raise InputError if there is none, DamagedTableError if a table cannot be read, StateError if it was cancelled.
+        Raise InputError if there is none, AccessDeniedError with the table that the query may not read,
+        DamagedTableError if a table cannot be read, StateError if it was cancelled.
         """
         try:
             if not self._is_ready:
@@ -117,7 +120,9 @@ class QueryProcess:
             self.is_usable = False
             raise
         self._used_s = time.monotonic()
-        self.is_usable = kind in {RESULT, FAILURE}
+        self.is_usable = kind in {RESULT, FAILURE, DENIED}
+        if kind == DENIED:
+            raise AccessDeniedError("", Action.QUERY, body.decode(errors="replace"))
         if kind == DAMAGED:
             raise DamagedTableError(body.decode(errors="replace"))
         if kind in {FAILURE, LAST_FAILURE}:
@@ -170,8 +175,11 @@ class QueryPool:
         self._running: set[PooledQuery] = set()
         self._closed = False
 
-    def query(self, sql: str, rows_max: int, timeout_s: float = LAKE_QUERY_S) -> "PooledQuery":
-        return PooledQuery(self, Query(sql, rows_max, timeout_s))
+    def query(
+        self, sql: str, rows_max: int, timeout_s: float = LAKE_QUERY_S, tables: frozenset[str] | None = None
+    ) -> "PooledQuery":
+        """Return a query that can be run. `tables` are those that it may read, if not all."""
+        return PooledQuery(self, Query(sql, rows_max, timeout_s, tables))
 
     def take(self, running: "PooledQuery") -> QueryProcess:
         """Return a process for this query. Raise StateError if the query was cancelled."""

@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 
 from msgspec import Struct, json
 
-from wirelake.errors import DamagedTableError, InputError
+from wirelake.errors import AccessDeniedError, DamagedTableError, InputError
 from wirelake.lake.query import open_database, run, translate_errors
 from wirelake.lake.store import open_store
 from wirelake.limits import (
@@ -36,6 +36,7 @@ RESULT: Final = b"a"  # a `QueryResult` as JSON
 LAST_RESULT: Final = b"A"  # the same, and the process exits
 FAILURE: Final = b"e"  # why there is no result
 LAST_FAILURE: Final = b"E"
+DENIED: Final = b"n"  # which table the query may not read
 DAMAGED: Final = b"d"  # which table cannot be read; the process exits
 _RECURSION_MAX: Final = 10_000  # of a statement's tree: DuckDB limits expressions itself
 _ALLOCATED: Final = re.compile(r"VmData:\s*(\d+) kB")
@@ -52,6 +53,7 @@ class Query(Struct, frozen=True):
     sql: str
     rows_max: int
     timeout_s: float
+    tables: frozenset[str] | None = None  # that may be read; None: all
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
@@ -80,8 +82,11 @@ def main() -> None:
             return
         try:
             with translate_errors(lake):
-                (result,) = run(database, lake, [query.sql], query.rows_max, query.timeout_s)
+                (result,) = run(database, lake, [query.sql], query.rows_max, query.timeout_s, query.tables)
                 body = json.encode(result)
+        except AccessDeniedError as error:
+            _send(replies, DENIED, error.target.encode())
+            continue
         except DamagedTableError as error:
             _send(replies, DAMAGED, str(error).encode())
             return
