@@ -19,6 +19,11 @@ ADMIN: Final = "admin"
 MEMBER: Final = "member"
 OBSERVER: Final = "observer"
 EVERYTHING: Final = "**"
+# Targets of `see` that stand for all of something.
+LOG: Final = "log"  # the event log, with the quarantine and the workbench
+LEDGER: Final = "ledger"
+OVERVIEW: Final = "overview"  # the console's start page
+METRICS: Final = "metrics"
 WILDCARD: Final = "\U0010ffff"  # in a target: whatever a subscriber's own wildcard matches; only `**` covers it
 _TOKEN: Final = re.compile(r"\*\*|\*|\{[^}]*\}|.", re.DOTALL)
 _PARTS: Final = {"**": ".*", "*": f"[^/{WILDCARD}]*"}
@@ -35,7 +40,7 @@ class Action(StrEnum):
     PROVIDE = "provide"  # a service
     COMMAND = "command"  # a device, by its serial
     QUERY = "query"  # a table, by SQL
-    SEE = "see"  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID, and pages of the console
+    SEE = "see"  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID, log, ledger, overview, metrics
     READ = "read"  # redis/KEY, or data sets/NAME
     WRITE = "write"  # the same
 
@@ -51,8 +56,8 @@ class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     call: Patterns = ()  # SERVICE/OPERATION
     provide: Patterns = ()  # services, also those that another identity provides
     command: Patterns = ()  # serials of devices
-    query: Patterns = ()  # tables
-    see: Patterns = ()  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID
+    query: Patterns = ()  # tables and views, as silver.messages
+    see: Patterns = ()  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID, log, ledger, overview, metrics
     read: Patterns = ()  # redis/KEY, datasets/NAME
     write: Patterns = ()  # redis/KEY, datasets/NAME
 
@@ -64,9 +69,7 @@ _ALL: Final = (EVERYTHING,)
 BUILT_IN: Final[Mapping[str, Role]] = {
     ADMIN: Role(**dict.fromkeys(map(str, Action), _ALL)),
     OBSERVER: Role(subscribe=_ALL, query=_ALL, see=_ALL, read=_ALL),
-    MEMBER: Role(
-        publish=_ALL, subscribe=_ALL, call=_ALL, provide=_ALL, read=_ALL, write=_ALL, see=("devices/**", "topics/**")
-    ),
+    MEMBER: Role(publish=_ALL, subscribe=_ALL, call=_ALL, provide=_ALL, read=_ALL, write=_ALL, see=("devices/**",)),
 }
 
 

@@ -28,14 +28,14 @@ hashed = functools.cache(hash_token)  # slow by design, and the tests use few to
 
 
 class Requester:
-    """Send requests to devices and services as a peer of the broker, and receive the answers."""
+    """Send requests to devices and services as a peer of the broker, with the admin's rights; receive the answers."""
 
     protocol = "test"
     identity = "asker"
     sends_acks = False
     takes_commands = False
     takes_broadcasts = False
-    is_admin = False
+    is_admin = True
     address = ""
     pulls_backlog = False
     encoding_key = None
@@ -90,13 +90,19 @@ class Running:
         await listener.open(None)
         self.gateway.listeners[setting] = listener
 
-    async def add_identity(self, name: str, token: str, *, at_once: bool = True) -> None:
+    async def add_identity(self, name: str, token: str, *roles: str, at_once: bool = True) -> None:
         """Add an identity; with `at_once`, its first login need not wait for the slow check of the token."""
         identities = self.gateway.state.identities
-        await identities.add(name, hashed(token), self.gateway.now_ms())
+        await identities.add(name, hashed(token), self.gateway.now_ms(), roles)
         identity = identities.find(name)
         if at_once and identity is not None:
             identities.remember_verified(identity, token)
+
+    async def assign(self, identity: str, *roles: str) -> None:
+        """Give an identity these roles instead of those it had."""
+        commit = self.gateway.roles.assign(identity, roles)
+        assert commit is not None
+        await commit
 
     async def add_device(self, serial: str, type: int = 0, key: bytes | None = None) -> None:  # noqa: A002
         await self.gateway.state.devices.add(serial, type, key, self.gateway.now_ms())
@@ -160,13 +166,16 @@ async def running_gateway(
     folder: Path,
     *listeners: str,
     ports: Mapping[str, int] | None = None,
-    identities: Iterable[tuple[str, str]] = (),
+    identities: Iterable[tuple[str, ...]] = (),
     devices: Iterable[tuple[str, int, bytes | None]] = (),
     accept_loss: bool = False,
     clock: SteadyClock | None = None,
     **settings: Any,
 ) -> AsyncIterator[Running]:
-    """Run a gateway with these sections of wirelake.toml; the folder may have data of an earlier gateway."""
+    """Run a gateway with these sections of wirelake.toml; the folder may have data of an earlier gateway.
+
+    An identity is a name, a token and its roles.
+    """
     listen = dict.fromkeys(default_settings().listen.__struct_fields__, "off")
     listen |= {listener: f"{HOST}:{(ports or {}).get(listener, 0)}" for listener in listeners}
     chosen = msgspec.convert({"data": str(folder / "data"), "listen": listen, **settings}, settings_type())
@@ -174,9 +183,9 @@ async def running_gateway(
     await gateway.open()
     try:
         running = Running(gateway)
-        for name, token in identities:
+        for name, token, *roles in identities:
             if gateway.state.identities.find(name) is None:
-                await running.add_identity(name, token)
+                await running.add_identity(name, token, *roles)
         for serial, device_type, key in devices:
             if gateway.state.devices.find(serial) is None:
                 await running.add_device(serial, device_type, key)

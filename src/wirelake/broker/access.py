@@ -81,6 +81,15 @@ class Rights:
             allowed = self._allowed[key] = self._find(action, target) is not None
         return allowed
 
+    def sees(self, target: str) -> bool:
+        """Return whether it may see something. This is not cached, because lists ask it of every item."""
+        return Action.SEE in self._unlimited or self._find(Action.SEE, target) is not None
+
+    @property
+    def is_admin(self) -> bool:
+        """Return whether it may also change identities, roles and devices, as the admin token may."""
+        return ADMIN in self.roles
+
     def allows_all(self, action: Action) -> bool:
         """Return whether an action is allowed on every target."""
         return action in self._unlimited
@@ -99,6 +108,9 @@ class Rights:
 
     def _find(self, action: Action, target: str) -> Rule | None:
         return next((rule for regex, rule in self._rules[action] if regex.fullmatch(target)), None)
+
+
+NO_RIGHTS: Final = Rights("", {})  # before the login
 
 
 class AccessPolicy:

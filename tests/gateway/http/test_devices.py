@@ -64,7 +64,7 @@ async def test_a_bad_device(tmp_path: Path, body: object) -> None:
 
 async def test_a_command_is_answered_with_what_the_device_says(tmp_path: Path) -> None:
     async with (
-        calling(tmp_path, "apostol", devices=[("m1", 0, None)], identities=[BOB]) as caller,
+        calling(tmp_path, "apostol", devices=[("m1", 0, None)], identities=[(*BOB, "admin")]) as caller,
         await Meter.connect(caller.port("apostol")) as meter,
     ):
         await heard(caller, meter)

@@ -38,8 +38,10 @@ async def test_bad_questions_and_those_of_others(tmp_path: Path) -> None:
         assert "$.rows" in await caller.refused(
             400, "bad_request", "POST", path, {"sql": "SELECT 1", "rows": LAKE_ROWS_MAX + 1}
         )
-        response = await caller.call("POST", path, {"sql": "SELECT 1"}, bearer=":".join(BOB))
-        assert response.status_code == 403
+        for sql, target in (("SELECT 1", "**"), ("SELECT * FROM gold.ledger", "gold.ledger")):
+            message = await caller.refused(403, "forbidden", "POST", path, {"sql": sql}, bearer=":".join(BOB))
+            assert message == f"access denied: query {target}"
+        assert (await caller.call("GET", "/api/lake/tables", bearer=":".join(BOB))).json() == {"tables": []}
 
 
 async def test_a_query_that_needs_too_much_memory_harms_nobody_else(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ async def test_an_identity_sees_what_it_published_and_nothing_of_others(tmp_path
         path = "/api/topics/%40a/notifications"
         id_ = (await caller.call("POST", path, {"content": "x"}, bearer=":".join(BOB))).json()["id"]
         assert (await caller.call("GET", f"/api/messages/{id_}", bearer=":".join(BOB))).status_code == 200
-        await caller.refused(404, "not_found", "GET", f"/api/messages/{id_}", bearer=":".join(EVE))
+        for others in (id_, id_ + "0", "nonsense"):
+            message = await caller.refused(403, "forbidden", "GET", f"/api/messages/{others}", bearer=":".join(EVE))
+            assert message == f"access denied: see traces/{others}", "whether it exists or not"
         for unknown in ("nonsense", id_ + "0", "a-b-c"):
             await caller.refused(404, "not_found", "GET", f"/api/messages/{unknown}")
 
@@ -73,7 +75,8 @@ async def test_the_whole_way_of_a_message(tmp_path: Path) -> None:
         assert (record["kind"], [event["what"] for event in record["timeline"]]) == ("record", ["ack"])
         assert "topic" not in record
         for others in (str(ack["seq"]), delivered["to"][0]["session"]):
-            await caller.refused(404, "not_found", "GET", f"/api/messages/{others}", bearer=":".join(BOB))
+            message = await caller.refused(403, "forbidden", "GET", f"/api/messages/{others}", bearer=":".join(BOB))
+            assert message == f"access denied: see traces/{others}"
 
 
 async def test_so_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

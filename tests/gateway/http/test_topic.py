@@ -64,8 +64,9 @@ async def test_what_all_have_acked_is_shown_while_it_is_in_memory(tmp_path: Path
 async def test_an_identity_sees_what_is_told_to_itself(tmp_path: Path) -> None:
     async with calling(tmp_path, identities=[BOB]) as caller:
         await caller.publish("@news", "before")
-        await caller.refused(404, "not_found", "GET", NEWS, bearer=":".join(BOB))
-        await caller.refused(404, "not_found", "GET", "/api/topics/live", bearer=":".join(BOB))
+        for path, name in ((NEWS, "@news"), ("/api/topics/live", "live")):
+            message = await caller.refused(403, "forbidden", "GET", path, bearer=":".join(BOB))
+            assert message == f"access denied: see topics/{name}"
         for identity in ("bob", "carol"):
             await caller.gateway.state.topics.subscribe(identity, "@news")
         await caller.publish("@news", "after")

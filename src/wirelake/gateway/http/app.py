@@ -140,7 +140,7 @@ class PathEndpoint:
         if route.access is Access.ANYBODY:
             return await self._handle(route, bound.handle, context, b"")
         with self._limiter.receive():
-            await self._authenticator.authorize(context, route.access)
+            await self._authenticator.authorize(context, route.access, route.see)
             raw = b"" if route.takes is None else await read_bytes(request)
         with self._limiter.open.slot():
             return await self._handle(route, bound.handle, context, raw)

@@ -181,14 +181,15 @@ def _new_listener(
         access.admin_token,
         CookieSessions(now_s, is_secure=is_secure),
         RefusalLog(storage.recorder, counters, access.admission, now_s),
+        sessions.broker.access,
         is_local=is_loopback(socket_address(listening).host),
     )
     http = HttpServices(
         authenticator=authenticator,
         limiter=limiter,
         streams=EventStreams(client, storage.recorder, counters, pending_bytes_max),
-        lake=LakeQueries(storage.lake),
-        tracer=Tracer(storage.folder, storage.lake, storage.state.topics),
+        lake=LakeQueries(storage.lake, sessions.broker.access),
+        tracer=Tracer(storage.folder, storage.lake, storage.state.topics, sessions.broker.access),
         stats=stats,
     )
     routes = [

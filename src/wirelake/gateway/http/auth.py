@@ -10,9 +10,9 @@ A browser that logged in at /login sends a cookie instead, which counts only if 
 pages. A page on another port of this machine is the same site to a browser, so the cookie alone does not prove that:
 the browser must also say where the request comes from (`is_own_page`).
 
-An identity may publish, subscribe, call services, send commands to devices, decode, list the devices, and see its own
-topics and messages. Identities, devices (to add and remove), sessions, the ledger and the metrics require the admin
-token; the metrics need no token if the listener is on loopback (by an address, localhost or a name in `http.hosts`),
+What an identity may do, its roles say (roles.py); besides, it sees its own sessions, topics and messages, and decodes.
+To change identities, roles and devices, and to disconnect the sessions of others, takes the admin token or the role
+`admin`. The metrics need no token if the listener is on loopback (by an address, localhost or a name in `http.hosts`),
 unless the setting `http.metrics` says otherwise. Health, readiness and the API's description are public.
 
 With `auth.open = true` a request without a header acts as `anonymous` and `NAME:ANYTHING` as that name, with an
@@ -31,6 +31,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wirelake.broker.access import AccessPolicy
 from wirelake.config import Settings
 from wirelake.gateway.auth.admission import Admission
 from wirelake.gateway.auth.logins import ANONYMOUS, Logins
@@ -42,6 +43,7 @@ from wirelake.gateway.recorder import Recorder
 from wirelake.gateway.transport.origins import host_name, is_address
 from wirelake.limits import HTTP_LOGIN_S, HTTP_VISIT_S, HTTP_VISITS_MAX
 from wirelake.message import Credentials
+from wirelake.roles import Action
 
 ADMIN: Final = "admin"
 COOKIE: Final = "wirelake"
@@ -125,6 +127,7 @@ class Authenticator:
         admin_token: str,
         cookie_sessions: CookieSessions,
         refusals: RefusalLog,
+        access: AccessPolicy,
         *,
         is_local: bool,
     ) -> None:
@@ -133,11 +136,14 @@ class Authenticator:
         self._logins = logins
         self._admin_token = admin_token.encode()
         self._refusals = refusals
+        self._access = access
         self._is_local = is_local
         self.cookie_sessions = cookie_sessions
 
-    async def authorize(self, context: RequestContext, access: Access) -> None:
-        """Authenticate the sender; ApiError if it may not use a route with this access."""
+    async def authorize(self, context: RequestContext, access: Access, see: str = "") -> None:
+        """Authenticate the sender. ApiError or AccessDeniedError if it may not use a route with this access, or not see
+        what the route shows.
+        """
         if access is Access.ANYBODY:
             return
         header = context.header("authorization")
@@ -158,8 +164,15 @@ class Authenticator:
             if not self._is_own_host(context):
                 raise _foreign_host(context)
         context.connection.on_authenticated()
-        if access in {Access.ADMIN, Access.SCRAPER} and not context.is_admin:
-            raise ApiError(403, "admin only: use the token in keys/admin.token")
+        self.grant(context)
+        if access is Access.ADMIN and not context.rights.is_admin:
+            raise admin_only()
+        if see:
+            self._access.authorize(context, Action.SEE, see)
+
+    def grant(self, context: RequestContext) -> None:
+        """Set what the sender of a request may do."""
+        context.rights = self._access.rights_of(context)
 
     def is_known(self, request: Request) -> bool:
         """Return whether the sender of a request can be authenticated without a slow check."""
@@ -220,6 +233,10 @@ class Authenticator:
         if reason == "busy":
             raise ApiError(429, "too many logins at once; try again", headers=AGAIN)
         raise ApiError(401, "invalid token", headers=_CHALLENGE)
+
+
+def admin_only() -> ApiError:
+    return ApiError(403, "admin only: use the token in keys/admin.token, or an identity with the role admin")
 
 
 def is_own_page(context: RequestContext) -> bool:

@@ -6,6 +6,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 
 from wirelake.address import Address
+from wirelake.broker.access import NO_RIGHTS
 from wirelake.gateway.auth.admission import host_of
 from wirelake.gateway.http.connection import HttpConnection
 from wirelake.gateway.http.errors import ApiError
@@ -17,13 +18,14 @@ _PROTOCOL: Final = "http"
 class RequestContext:
     """Also the subject of the request's records in the event log: `id` is their session."""
 
-    __slots__ = ("_request", "address", "id", "identity", "is_admin", "protocol")
+    __slots__ = ("_request", "address", "id", "identity", "is_admin", "protocol", "rights")
 
     def __init__(self, request: Request, request_id: str = "") -> None:
         self.protocol = _PROTOCOL
         self.id = request_id
         self.identity = ""  # until the sender is authenticated
-        self.is_admin = False
+        self.is_admin = False  # whether it sent the admin token
+        self.rights = NO_RIGHTS
         self.address = str(Address(*request.client)) if request.client else ""
         self._request = request
 

@@ -21,9 +21,9 @@ _DIGITS_MAX: Final = 18
 
 class Access(Enum):
     ANYBODY = auto()
-    SCRAPER = auto()  # the admin; anybody else as the setting http.metrics allows
+    SCRAPER = auto()  # an authenticated sender; anybody else as the setting http.metrics allows
     IDENTITY = auto()  # any authenticated sender
-    ADMIN = auto()
+    ADMIN = auto()  # the admin token, or an identity with the role `admin`
 
 
 class Parameter(Struct, frozen=True):
@@ -89,6 +89,7 @@ class Route(Struct, frozen=True, kw_only=True):
     operation_id: str = ""  # in the OpenAPI document: clients are generated from it, so it never changes
     summary: str
     access: Access = Access.IDENTITY
+    see: str = ""  # what an authenticated sender must be allowed to see; handlers check what depends on the request
     takes: Any = None  # the type of the request's body; None: no body
     describe_body: DescribeBody | None = None  # for rules between fields, which a type cannot express
     gives: Any = None  # the type of the response's body; None: no body

@@ -26,6 +26,7 @@ from wirelake.protocols import registry
 from wirelake.protocols.readings import named_readings, typed_readings
 from wirelake.protocols.session import Closing
 from wirelake.protocols.text import parse_hex
+from wirelake.roles import WILDCARD, Action
 from wirelake.state.devices import DeviceRegistry
 from wirelake.state.records import sort_in_steps
 
@@ -128,14 +129,15 @@ class DeviceRoutes:
         return DeviceRow(new.serial, new.type, key is not None, now_ms)
 
     async def list_devices(self, context: RequestContext, _: None) -> DeviceList:
-        return await self._jobs.result(context.share, self._list(context.query("after"), context.rows_max))
+        return await self._jobs.result(context.share, self._list(context, context.rows_max))
 
-    def _list(self, after: str, rows_max: int) -> Generator[None, None, DeviceList]:
+    def _list(self, context: RequestContext, rows_max: int) -> Generator[None, None, DeviceList]:
         registry, latest = self._registry, self._client.broker.devices.latest
+        after, rights = context.query("after"), context.rights
         serials: list[str] = []
         unregistered = (serial for serial in list(latest) if registry.find(serial) is None)
         for place, serial in enumerate(chain(registry.serials(), unregistered)):
-            if serial > after:
+            if serial > after and rights.sees(f"devices/{serial}"):
                 serials.append(serial)
             if place % HTTP_NAMES_AT_ONCE == 0:
                 yield
@@ -151,6 +153,7 @@ class DeviceRoutes:
 
     async def show(self, context: RequestContext, _: None) -> DeviceView:
         serial = context.path("serial")
+        self._client.authorize(context, Action.SEE, f"devices/{serial}")
         peer = self._sessions.peers.get(serial)
         view = self._row(DeviceView, serial)
         if view is None:
@@ -216,6 +219,7 @@ class DeviceRoutes:
         serial = context.path("serial")
         if serial == EVERY_DEVICE:  # percent-encoded, which the route of broadcasts does not match
             return await self.broadcast(context, new)
+        self._client.authorize(context, Action.COMMAND, serial)
         request = command_message(serial, new, source=context.identity, correlation=context.id)
         devices = self._client.broker.devices
         if devices.find(serial) is None:
@@ -232,6 +236,8 @@ class DeviceRoutes:
         return answer
 
     async def broadcast(self, context: RequestContext, new: NewCommand) -> BroadcastAnswer:
+        if not context.rights.allows(Action.COMMAND, WILDCARD):
+            raise self._client.broker.access.denied(context, Action.COMMAND, EVERY_DEVICE)
         request = Message(
             kind=Kind.REQUEST,
             target=Operation(DEVICES_SERVICE, COMMAND, EVERY_DEVICE),
@@ -294,7 +300,7 @@ LIST: Final = Route(
     method="GET",
     path="/api/devices",
     operation_id="devices.list_devices",
-    summary="List the devices, registered or reporting, by serial, without their keys.",
+    summary="List the devices that one may see, registered or reporting, by serial, without their keys.",
     gives=DeviceList,
     parameters=(
         Parameter("after", "Return serials after this one."),

@@ -1,4 +1,4 @@
-"""List the tables, and run SQL over them. They contain the traffic of all identities, so both require the admin."""
+"""List the tables that one may query, and run SQL over them."""
 
 import asyncio
 from typing import Annotated, Any, Final
@@ -7,14 +7,19 @@ from msgspec import Meta, Struct
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from wirelake.broker.access import AccessPolicy, Rights
+from wirelake.errors import AccessDeniedError
 from wirelake.gateway.http.bodies import EXAMPLE_NAME
 from wirelake.gateway.http.limiter import ConcurrencyLimit, busy
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import Access, BoundRoute, Route
+from wirelake.gateway.http.route import BoundRoute, Route
 from wirelake.lake import query
+from wirelake.lake.field_views import field_views
 from wirelake.lake.query_process import QueryPool
 from wirelake.lake.store import Store
+from wirelake.lake.tables import TABLES as TABLES_BY_NAME
 from wirelake.limits import HTTP_QUERIES_MAX, LAKE_ROWS, LAKE_ROWS_MAX, LAKE_SQL_CHARS_MAX
+from wirelake.roles import Action
 
 
 class QueryRequest(Struct, forbid_unknown_fields=True):
@@ -29,14 +34,15 @@ class Tables(Struct):
 class LakeQueries:
     """Run queries over the tables, a limited number at once."""
 
-    def __init__(self, lake: Store) -> None:
+    def __init__(self, lake: Store, access: AccessPolicy) -> None:
+        self._access = access
         self.limit = ConcurrencyLimit(HTTP_QUERIES_MAX, busy("queries are running", "HTTP_QUERIES_MAX"))
         self._pool = QueryPool(lake)
 
     async def run(self, context: RequestContext, sql: str, rows_max: int) -> bytes:
         """Run a query in a process of its own, which is killed if the client disconnects. Return the result as JSON."""
         with self.limit.slot():
-            running = self._pool.query(sql, rows_max)
+            running = self._pool.query(sql, rows_max, tables=queryable(context.rights))
             result = asyncio.create_task(asyncio.to_thread(running.run))
             # The body has been read, so the next event can only be that the client disconnected.
             disconnected = asyncio.ensure_future(context.request.receive())
@@ -49,7 +55,10 @@ class LakeQueries:
                 await asyncio.wait({result})  # the thread ends as soon as its process has
             if running.is_cancelled and result.exception() is not None:
                 raise ClientDisconnect
-            return result.result()
+            try:
+                return result.result()
+            except AccessDeniedError as error:
+                raise self._access.denied(context, Action.QUERY, error.target) from error
 
     def reap(self) -> None:
         """Clean up after query processes that have exited."""
@@ -67,11 +76,24 @@ class LakeRoutes:
     def routes(self) -> tuple[BoundRoute, ...]:
         return (TABLES.bind(self.tables), QUERY.bind(self.query))
 
-    async def tables(self, _context: RequestContext, _body: None) -> Tables:
-        return Tables(await asyncio.to_thread(query.list_tables, self._lake))
+    async def tables(self, context: RequestContext, _: None) -> Tables:
+        return Tables(await list_queryable(context, self._lake))
 
     async def query(self, context: RequestContext, body: QueryRequest) -> Response:
         return Response(await self._queries.run(context, body.sql, body.rows), media_type="application/json")
+
+
+def queryable(rights: Rights) -> frozenset[str] | None:
+    """Return the tables and views that may be queried; None if all may, also those that are yet to come."""
+    if rights.allows_all(Action.QUERY):
+        return None
+    return frozenset(name for name in (*TABLES_BY_NAME, *field_views()) if rights.allows(Action.QUERY, name))
+
+
+async def list_queryable(context: RequestContext, lake: Store) -> list[query.TableInfo]:
+    """Return the tables that the sender of a request may query."""
+    found = await asyncio.to_thread(query.list_tables, lake)
+    return [table for table in found if context.rights.allows(Action.QUERY, table.name)]
 
 
 _TABLE: Final[dict[str, Any]] = {
@@ -88,8 +110,7 @@ TABLES: Final = Route(
     method="GET",
     path="/api/lake/tables",
     operation_id="lake.tables",
-    summary="List the tables with their rows, files and last change.",
-    access=Access.ADMIN,
+    summary="List the tables that one may query, with their rows, files and last change.",
     gives=Tables,
     example_answer={"tables": [_TABLE]},
 )
@@ -98,8 +119,7 @@ QUERY: Final = Route(
     method="POST",
     path="/api/lake/query",
     operation_id="lake.ask",
-    summary="Run one SELECT over the tables, limited in time, memory and rows.",
-    access=Access.ADMIN,
+    summary="Run one SELECT over tables that one may query, limited in time, memory and rows.",
     takes=QueryRequest,
     gives=query.QueryResult,
     example={"sql": "SELECT protocol, balanced FROM gold.ledger", "rows": 100},

@@ -1,4 +1,4 @@
-"""Read records of the event log. It contains the frames of all identities, so this requires the admin."""
+"""Read records of the event log. It contains the frames of all identities."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,10 +10,11 @@ from msgspec import Struct
 from wirelake.gateway.http.bodies import EXAMPLE_FRAME, EXAMPLE_NAME
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import Access, BoundRoute, Parameter, Route
+from wirelake.gateway.http.route import BoundRoute, Parameter, Route
 from wirelake.limits import HTTP_LOG_FRAME_BYTES_MAX, HTTP_LOG_ROWS, HTTP_LOG_ROWS_MAX, HTTP_LOG_SEARCHED_MAX
 from wirelake.log.segments.reader import LogReader
 from wirelake.protocols.redaction import redact_stored
+from wirelake.roles import LOG
 
 
 class LogRow(Struct):
@@ -118,7 +119,7 @@ LIST: Final = Route(
     path="/api/log",
     operation_id="log.list_records",
     summary="Get the latest records of the event log, in log order.",
-    access=Access.ADMIN,
+    see=LOG,
     gives=LogRows,
     parameters=(
         Parameter("protocol", "Only records of this protocol."),
@@ -135,7 +136,7 @@ SHOW: Final = Route(
     path="/api/log/{seq}",
     operation_id="log.one_record",
     summary="Get one record of the event log.",
-    access=Access.ADMIN,
+    see=LOG,
     gives=LogRow,
     parameters=(Parameter("seq", "Number of the record.", "integer", least=0),),
     example_answer=_EXAMPLE,

@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from wirelake import roles
 from wirelake.broker.broker import Broker
 from wirelake.clock import SteadyClock
 from wirelake.gateway.auth.admission import Admission
@@ -377,6 +378,7 @@ METRICS: Final = Route(
     operation_id="metrics.metrics",
     summary="Get the gateway's metrics in the Prometheus format.",
     access=Access.SCRAPER,
+    see=roles.METRICS,
     gives=str,
     media_type="text/plain",
     example_answer=f'wirelake_connections{{protocol="{EXAMPLE_NAME}"}} 1.0\n',
@@ -387,7 +389,7 @@ LEDGER: Final = Route(
     path="/api/ledger",
     operation_id="ledger.ledger",
     summary="Get the gateway's counters since its start.",
-    access=Access.ADMIN,
+    see=roles.LEDGER,
     gives=Ledger,
     example_answer={
         "since_ms": 1_700_000_000_000,

@@ -5,7 +5,6 @@ from typing import Final
 from msgspec import Struct, to_builtins
 
 from wirelake.broker.access import AccessPolicy
-from wirelake.errors import InputError
 from wirelake.gateway.auth.role_enforcement import RoleEnforcement
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, BoundRoute, Parameter, Route
@@ -47,18 +46,10 @@ class RoleRoutes:
         return RoleList(rows)
 
     async def explain(self, context: RequestContext, _: None) -> AccessAnswer:
-        decision = self._access.decide(
-            context.query("identity"), parse_action(context.query("action")), context.query("target")
-        )
+        action = Action(context.query("action"))
+        decision = self._access.decide(context.query("identity"), action, context.query("target"))
         rule = "" if decision.rule is None else str(decision.rule)
         return AccessAnswer(decision.is_allowed, list(decision.roles), rule, str(decision))
-
-
-def parse_action(name: str) -> Action:
-    """Return the action of this name."""
-    if name not in list(Action):
-        raise InputError(f"no action is called '{name[:64]}': there are {', '.join(Action)}")
-    return Action(name)
 
 
 LIST: Final = Route(
@@ -79,9 +70,9 @@ EXPLAIN: Final = Route(
     access=Access.ADMIN,
     gives=AccessAnswer,
     parameters=(
-        Parameter("identity", "Name of the identity."),
-        Parameter("action", "For example publish."),
-        Parameter("target", "For example a topic."),
+        Parameter("identity", "Name of the identity.", is_required=True),
+        Parameter("action", "What it would do.", is_required=True, choices=tuple(map(str, Action))),
+        Parameter("target", "For example a topic.", is_required=True),
     ),
     example_answer={
         "allowed": True,

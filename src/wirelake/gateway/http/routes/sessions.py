@@ -10,10 +10,11 @@ from msgspec import Struct
 from wirelake.broker.broker import Broker
 from wirelake.gateway.devices.driver import DeviceDriver
 from wirelake.gateway.devices.sessions import DeviceSessions
+from wirelake.gateway.http.auth import admin_only
 from wirelake.gateway.http.bodies import EXAMPLE_NAME
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import LIMIT, Access, BoundRoute, Parameter, Route
+from wirelake.gateway.http.route import LIMIT, BoundRoute, Parameter, Route
 from wirelake.gateway.http.subscriber import EventStreams, Subscriber
 from wirelake.gateway.jobs import SlicedJobRunner
 from wirelake.gateway.transport.connection import Connection
@@ -89,6 +90,7 @@ class SessionRoutes:
             number = _number(session.id)
             if (
                 number > after
+                and (_is_own(context, session) or context.rights.sees(f"sessions/{session.id}"))
                 and (not protocol or session.protocol == protocol)
                 and (not identity or session.identity == identity)
             ):
@@ -122,9 +124,18 @@ class SessionRoutes:
     async def close(self, context: RequestContext, _: None) -> None:
         wanted = context.path("id")
         session = next((session for session in self._sessions if session.id == wanted), None)
+        if not context.rights.is_admin and (session is None or not _is_own(context, session)):
+            raise admin_only()
         if session is None:
             raise ApiError(404, f"no session {wanted[:64]!r}")
-        session.close(Closing("ended", "ended by the administrator"))
+        by = "the administrator" if context.rights.is_admin else "its identity"
+        session.close(Closing("ended", f"ended by {by}"))
+
+
+def _is_own(context: RequestContext, session: AnySession) -> bool:
+    """Return whether a session is of the request's sender. A device's has its serial for an identity."""
+    is_same = (session.identity, session.is_admin) == (context.identity, context.is_admin)
+    return is_same and not isinstance(session, DeviceDriver)
 
 
 def _number(session_id: str) -> int:
@@ -136,8 +147,7 @@ LIST: Final = Route(
     method="GET",
     path="/api/sessions",
     operation_id="sessions.list_sessions",
-    summary="List the sessions, oldest first.",
-    access=Access.ADMIN,
+    summary="List the sessions, oldest first: one's own, and those that one may see.",
     gives=SessionList,
     parameters=(
         Parameter("protocol", "Sessions of this protocol."),
@@ -176,8 +186,7 @@ CLOSE: Final = Route(
     method="DELETE",
     path="/api/sessions/{id}",
     operation_id="sessions.end_session",
-    summary="Disconnect a session. Its peer is notified and may reconnect.",
-    access=Access.ADMIN,
+    summary="Disconnect a session: one's own; any for the admin. Its peer is notified and may reconnect.",
     status=204,
     is_recorded=True,
     parameters=(Parameter("id", "Id of the session."),),

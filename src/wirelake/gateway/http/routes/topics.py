@@ -9,7 +9,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from wirelake.broker.broker import RETAIN
 from wirelake.broker.request_fields import check_topic
 from wirelake.gateway.http.bodies import BASE64_SCHEMA, encode_content
-from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.peer import BrokerClient
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import LIMIT, BoundRoute, Parameter, Route
@@ -24,6 +23,7 @@ from wirelake.limits import (
 )
 from wirelake.message import TOPIC, Kind, Message, Topic
 from wirelake.protocols.text import Encoding, as_text
+from wirelake.roles import Action
 from wirelake.state.notifications import StoredNotification
 from wirelake.state.records import sort_in_steps
 from wirelake.state.topics import TopicStore
@@ -53,7 +53,7 @@ class PublishAnswer(Struct, omit_defaults=True):
 
 
 class TopicRow(Struct):
-    """`lag` is how far the slowest subscriber is behind the head; for an identity, its own lag."""
+    """`lag` is how far the slowest subscriber is behind the head; for who may see its own part only, its own lag."""
 
     topic: str
     durable: bool
@@ -133,12 +133,12 @@ class TopicRoutes:
 
     def _list(self, context: RequestContext, rows_max: int) -> Generator[None, None, TopicList]:
         broker, topics = self._client.broker, self._topics
-        live = broker.live.names() if context.is_admin else {}
-        durable = topics.names() if context.is_admin else topics.topics_of(context.identity)
+        live, subscribed = broker.live.names(), set(topics.topics_of(context.identity))
         after, prefix = context.query("after"), context.query("prefix")
         wanted: list[str] = []
-        for place, name in enumerate([*durable, *live]):
-            if name > after and name.startswith(prefix):
+        for place, name in enumerate([*topics.names(), *live]):
+            is_wanted = name > after and name.startswith(prefix)
+            if is_wanted and (_sees(context, name) or (name in subscribed and _may_subscribe(context, name))):
                 wanted.append(name)
             if place % HTTP_NAMES_AT_ONCE == 0:
                 yield
@@ -150,8 +150,8 @@ class TopicRoutes:
             if not Topic(name).is_durable:
                 rows.append(TopicRow(name, False, live[name], live[name], 0, 0))
                 continue
-            own = None if context.is_admin else topics.delivery_counts(context.identity, name)
-            lag = topics.lag(name) if own is None else own.pending
+            own = topics.delivery_counts(context.identity, name)
+            lag = topics.lag(name) if _sees(context, name) else 0 if own is None else own.pending
             subscribers, connected = len(topics.subscribers(name)), broker.durable.connected(name)
             rows.append(TopicRow(name, True, subscribers, connected, topics.head(name), lag))
         return TopicList(rows, names[rows_max - 1] if len(names) > rows_max else None)
@@ -159,11 +159,11 @@ class TopicRoutes:
     async def show(self, context: RequestContext, _: None) -> TopicView:
         name = context.path("topic")
         check_topic(name)
-        if context.is_admin:
+        if _sees(context, name):
             return self._live(name) if not Topic(name).is_durable else self._durable(name)
         own = self._topics.subscription(context.identity, name)
-        if own is None:
-            raise ApiError(404, f"{context.identity!r} is not subscribed to a durable topic {name[:64]!r}")
+        if own is None or not _may_subscribe(context, name):
+            raise self._client.broker.access.denied(context, Action.SEE, f"topics/{name}")
         return self._durable(name, start=own.start, only=context.identity)
 
     def _live(self, name: str) -> TopicView:
@@ -206,6 +206,15 @@ class TopicRoutes:
             last=[_last_notification(each) for each in latest],
             retained=None if retained is None else _last_notification(retained),
         )
+
+
+def _sees(context: RequestContext, topic: str) -> bool:
+    return context.rights.sees(f"topics/{topic}")
+
+
+def _may_subscribe(context: RequestContext, topic: str) -> bool:
+    """Return whether the sender still may: a durable subscription stays when the right to it is revoked."""
+    return context.rights.allows(Action.SUBSCRIBE, topic)
 
 
 def _last_notification(notification: StoredNotification) -> LastNotification:
@@ -252,7 +261,7 @@ LIST: Final = Route(
     method="GET",
     path="/api/topics",
     operation_id="topics.list_topics",
-    summary="List topics by name: all for the admin, its own durable ones for an identity.",
+    summary="List topics by name: those that one may see, and the durable ones that one is subscribed to.",
     gives=TopicList,
     parameters=(
         Parameter("prefix", "Prefix of the names."),
@@ -274,7 +283,7 @@ SHOW: Final = Route(
     parameters=(
         Parameter(
             "topic",
-            "For an identity, a durable topic that it is subscribed to; any topic for the admin.",
+            "A topic that one may see, or a durable one that one is subscribed to.",
             pattern=TOPIC,
         ),
     ),
