@@ -18,7 +18,7 @@ from wirelake.console.page import TITLES
 from wirelake.console.pages import PAGES
 
 SERIAL: Final = "meter-1"
-NAMES: Final = {"topic": quote("@news", safe=""), "serial": SERIAL}
+NAMES: Final = {"topic": quote("@news", safe=""), "serial": SERIAL, "name": "ann"}
 FILES: Final = {"/console/{name}", "/console/live", "/favicon.ico"}  # no pages
 PATHS: Final = sorted(
     re.sub(r"\{(\w+)\}", lambda name: NAMES[name[1]], route.path)

@@ -224,7 +224,8 @@ def test_an_identity_sends_commands_too_and_sees_no_tables(browser: Browser, tmp
         story,
         "apostol",
         token="bob:bobs",
-        identities=[("bob", "bobs")],
+        identities=[("bob", "bobs", "member", "operator")],
+        roles={"operator": {"command": ["m*"]}},
         devices=[("m1", 0, None)],
         forgiving=("403",),
     )

@@ -28,9 +28,16 @@ def test_in_and_out(browser: Browser, tmp_path: Path) -> None:
 def test_an_identity_sees_less(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page, running: Running) -> None:
         await expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
-        assert await page.get_by_role("link", name="Sessions").count() == 0, "the menu has what it may see"
-        await page.goto(f"http://127.0.0.1:{running.port('http')}/sessions")
-        await expect(page.get_by_role("alert")).to_contain_text("admin only")
+        for title in ("Overview", "Quarantine", "Workbench", "Tables", "Identities"):
+            assert await page.get_by_role("link", name=title).count() == 0, "the menu has what it may see"
+        for path, message in (
+            ("/", "access denied: see overview"),
+            ("/quarantine", "access denied: see log"),
+            ("/identities", "admin only"),
+        ):
+            await page.goto(f"http://127.0.0.1:{running.port('http')}{path}")
+            await expect(page.get_by_role("heading", name="You may not see this")).to_be_visible()
+            await expect(page.get_by_role("alert")).to_contain_text(message)
 
     visit(browser, tmp_path, story, token=":".join(BOB), identities=[BOB], forgiving=("403",))
 

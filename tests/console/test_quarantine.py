@@ -67,7 +67,7 @@ def test_nothing_there_and_nothing_for_others(browser: Browser, tmp_path: Path) 
         await page.get_by_label("Token").fill(":".join(BOB))
         await page.get_by_role("button", name="Log in").click()
         await page.goto(f"http://{HOST}:{running.port('http')}/quarantine")
-        await expect(page.get_by_role("alert")).to_contain_text("admin only")
+        await expect(page.get_by_role("alert")).to_contain_text("access denied: see log")
 
     visit(browser, tmp_path, story, identities=[BOB], forgiving=("403",))
 

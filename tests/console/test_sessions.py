@@ -84,9 +84,22 @@ def test_by_protocol_from_the_overview_and_a_slow_one_says_why(browser: Browser,
     visit(browser, tmp_path, story, "comet", "redis", identities=[("ann", "anns"), ("bob", "bobs")])
 
 
-def test_an_identity_does_not_see_them(browser: Browser, tmp_path: Path) -> None:
+def test_an_identity_sees_and_ends_its_own(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page, running: Running) -> None:
-        await page.goto(f"http://127.0.0.1:{running.port('http')}/sessions")
-        await expect(page.get_by_role("alert")).to_contain_text("admin")
+        client = Redis(port=running.port("redis"), username="bob", password="bobs")
+        await client.ping()
+        async with CometClient(HOST, running.port("comet"), "ann", "anns"):
+            await page.get_by_role("link", name="Sessions").click()
+            await expect(page.get_by_role("heading", name="Your sessions")).to_be_visible()
+            row = page.get_by_role("row", name="bob")
+            await expect(row).to_be_visible()
+            await expect(page.get_by_role("row", name="ann")).to_have_count(0)
+            await expect(page.get_by_role("link", name="Frames")).to_have_count(0)
+            await row.get_by_role("button", name="Disconnect").click()
+            await page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
+            await expect(page.locator("#message")).to_contain_text("was disconnected")
+            await until(lambda: {each.identity for each in running.gateway.connections.values()} == {"ann"})
+        await client.aclose()
 
-    visit(browser, tmp_path, story, token="bob:bobs", identities=[("bob", "bobs")], forgiving=("403",))
+    people = [("ann", "anns"), ("bob", "bobs")]
+    visit(browser, tmp_path, story, "comet", "redis", token="bob:bobs", identities=people)

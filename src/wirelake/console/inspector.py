@@ -4,12 +4,14 @@ from typing import Final
 
 from wirelake.console.page import PageServer, Values, page_route
 from wirelake.console.resources import device_protocols
+from wirelake.errors import AccessDeniedError
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import BoundRoute
 from wirelake.gateway.http.routes.messages import Tracer
 from wirelake.limits import HTTP_DECODE_BYTES_MAX
 from wirelake.protocols import registry
+from wirelake.roles import LOG
 from wirelake.tracing.timeline import TraceEvent
 
 ICONS: Final = {
@@ -38,7 +40,7 @@ class InspectorPages:
         bind = self._server.bind
         return (bind(INSPECTOR, "inspector.html", self.inspector), bind(TRACE, "trace.html", self.trace))
 
-    async def inspector(self, _: RequestContext) -> Values:
+    async def inspector(self, context: RequestContext) -> Values:
         protocols = {
             protocol.name: {
                 "title": protocol.title,
@@ -46,7 +48,11 @@ class InspectorPages:
             }
             for protocol in registry.all_protocols()
         }
-        return {"data": {"protocols": protocols, "bytes_max": HTTP_DECODE_BYTES_MAX}, "protocols": protocols}
+        return {
+            "data": {"protocols": protocols, "bytes_max": HTTP_DECODE_BYTES_MAX},
+            "protocols": protocols,
+            "sees_log": context.rights.sees(LOG),
+        }
 
     async def trace(self, context: RequestContext) -> Values:
         wanted = context.query("id").strip()
@@ -54,6 +60,7 @@ class InspectorPages:
             "wanted": wanted,
             "found": None,
             "failed": "",
+            "sees_log": context.rights.sees(LOG),
             "icon": _icon,
             "protocols": {protocol.name for protocol in registry.all_protocols()},
             "device_protocols": device_protocols(),
@@ -63,6 +70,8 @@ class InspectorPages:
                 values["found"] = await self._tracer.trace(context, wanted)
             except ApiError as error:
                 values["failed"] = error.detail
+            except AccessDeniedError as error:
+                values["failed"] = f"You may not see this, or it does not exist ({error})."
         return values
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from wirelake.console.page import HEADERS, check_own_page, read_form, render
+from wirelake.console.page import HEADERS, check_own_page, home, read_form, render
 from wirelake.gateway.http.auth import Authenticator
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
@@ -32,7 +32,8 @@ class LoginPages:
             await self._authenticator.authenticate(context, token)
         except ApiError as error:
             return render("login.html", context, error.status_code, to=to, failed=error.detail)
-        response = RedirectResponse(to if context.is_admin or to != "/" else "/topics", 303, HEADERS)
+        self._authenticator.grant(context)
+        response = RedirectResponse(home(context.rights) if to == "/" else to, 303, HEADERS)
         self._authenticator.cookie_sessions.begin(context, response)
         return response
 

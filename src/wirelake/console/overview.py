@@ -11,17 +11,21 @@ from typing import Final
 from msgspec import Struct
 from starlette.responses import Response, StreamingResponse
 
+from wirelake.broker.access import AccessPolicy
 from wirelake.broker.broker import Broker
 from wirelake.console.page import PageServer, Values, page_route
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.request_context import RequestContext
-from wirelake.gateway.http.route import Access, BoundRoute, Route
+from wirelake.gateway.http.route import BoundRoute, Route
 from wirelake.gateway.http.routes.health import GatewayStatus
 from wirelake.gateway.http.traffic import HttpStats, ProtocolCounts, TrafficMeter
 from wirelake.lake.progress import read_progress
+from wirelake.lake.tables import LEDGER
 from wirelake.limits import CONSOLE_LIVE_S, CONSOLE_WATCHERS_MAX, PIPELINE_FRESH_S
 from wirelake.log.segments.log import SegmentLog
 from wirelake.protocols.text import write_json
+from wirelake.roles import OVERVIEW as OVERVIEW_TARGET
+from wirelake.roles import Action
 
 _HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
@@ -116,10 +120,11 @@ class LiveSnapshots:
         self._taken_s = float("-inf")
         self._event = b""
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self, may_see: Callable[[], bool]) -> AsyncIterator[bytes]:
+        """Yield events until the gateway stops, or who watches may no longer see them."""
         self.watchers += 1
         try:
-            while not self._is_stopping():
+            while not self._is_stopping() and may_see():
                 yield self._current()
                 await asyncio.sleep(CONSOLE_LIVE_S)
         finally:
@@ -135,9 +140,16 @@ class LiveSnapshots:
 
 class OverviewPages:
     def __init__(
-        self, server: PageServer, snapshots: SnapshotSource, live: LiveSnapshots, status: GatewayStatus, folder: Path
+        self,
+        server: PageServer,
+        access: AccessPolicy,
+        snapshots: SnapshotSource,
+        live: LiveSnapshots,
+        status: GatewayStatus,
+        folder: Path,
     ) -> None:
         self._server = server
+        self._access = access
         self._snapshots = snapshots
         self._live = live
         self._status = status
@@ -146,17 +158,19 @@ class OverviewPages:
     def routes(self) -> tuple[BoundRoute, ...]:
         return (LIVE.bind(self.live), self._server.bind(OVERVIEW, "overview.html", self.overview))
 
-    async def live(self, _context: RequestContext, _body: None) -> Response:
+    async def live(self, context: RequestContext, _: None) -> Response:
         if self._live.watchers >= CONSOLE_WATCHERS_MAX:
             raise ApiError(
                 503,
                 f"{CONSOLE_WATCHERS_MAX} console pages are open already (CONSOLE_WATCHERS_MAX): close some and retry",
                 headers=AGAIN,
             )
-        return StreamingResponse(self._live.events(), headers=_HEADERS, media_type="text/event-stream")
+        events = self._live.events(lambda: self._access.rights_of(context).sees(OVERVIEW_TARGET))
+        return StreamingResponse(events, headers=_HEADERS, media_type="text/event-stream")
 
-    async def overview(self, _: RequestContext) -> Values:
+    async def overview(self, context: RequestContext) -> Values:
         return {
+            "has_ledger": context.rights.allows(Action.QUERY, LEDGER.name),
             "data": self._snapshots.take(),
             "listeners": self._status.addresses(),
             "started_ms": self._status.started_ms,
@@ -168,7 +182,7 @@ LIVE: Final = Route(
     method="GET",
     path="/console/live",
     summary="Stream a snapshot of the gateway once a second.",
-    access=Access.ADMIN,
+    see=OVERVIEW_TARGET,
     gives=OverviewSnapshot,
     media_type="text/event-stream",
 )

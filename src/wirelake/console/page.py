@@ -14,12 +14,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import json, to_builtins
 from starlette.responses import RedirectResponse, Response
 
+from wirelake.broker.access import Rights
+from wirelake.errors import AccessDeniedError
 from wirelake.gateway.http.auth import Authenticator, is_own_page
 from wirelake.gateway.http.bodies import read_bytes
-from wirelake.gateway.http.errors import ApiError
+from wirelake.gateway.http.errors import ApiError, api_error
 from wirelake.gateway.http.limiter import RequestLimiter
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, BoundRoute, Route
+from wirelake.roles import LOG, OVERVIEW, Action
 
 TITLES: Final = {
     "/": "Overview",
@@ -31,9 +34,11 @@ TITLES: Final = {
     "/quarantine": "Quarantine",
     "/workbench": "Workbench",
     "/tables": "Tables",
+    "/identities": "Identities",
 }
-ADMINS: Final = {"/", "/sessions", "/quarantine", "/workbench", "/tables"}  # pages that show traffic of all identities
-_ERROR_HEADINGS: Final = {403: "Forbidden", 404: "Not found", 429: "Busy", 503: "Unavailable"}
+ADMINS: Final = {"/identities"}  # pages for the admin alone
+SEEN: Final = {"/": OVERVIEW, "/quarantine": LOG, "/workbench": LOG}  # what one must be allowed to see for a page
+_ERROR_HEADINGS: Final = {403: "You may not see this", 404: "Not found", 429: "Busy", 503: "Unavailable"}
 _FIELDS_MAX: Final = 8  # of a form
 _POLICY: Final = "; ".join(
     (
@@ -121,13 +126,28 @@ def render(template: str, context: RequestContext, status: int = 200, **values: 
     """Return a page. `data` in the values is passed to its JavaScript."""
     data = values.get("data")
     html = _TEMPLATES.get_template(template).render(
-        titles={path: title for path, title in TITLES.items() if context.is_admin or path not in ADMINS},
+        titles={path: title for path, title in TITLES.items() if _has_page(context.rights, path)},
+        home=home(context.rights),
         path=context.request.url.path,
         identity=context.identity,
-        admin=context.is_admin,
+        has_own_page=not context.is_admin,
         **{**values, "data_json": None if data is None else _as_json(data)},
     )
     return Response(html, status, HEADERS, media_type="text/html; charset=utf-8")
+
+
+def home(rights: Rights) -> str:
+    """Return the first page to show."""
+    return "/" if _has_page(rights, "/") else "/topics"
+
+
+def _has_page(rights: Rights, path: str) -> bool:
+    """Return whether a page has something to show."""
+    if path == "/tables":
+        return bool(rights.rules(Action.QUERY))
+    if path in ADMINS:
+        return rights.is_admin
+    return path not in SEEN or rights.sees(SEEN[path])
 
 
 def page_route(path: str) -> Route:
@@ -161,14 +181,17 @@ class PageServer:
     def bind(self, route: Route, template: str, view: View) -> BoundRoute:
         """Return a page whose template gets the values that `view` returns."""
         access = Access.ADMIN if route.path in ADMINS else Access.IDENTITY
+        see = SEEN.get(route.path, "")
 
         async def handle(context: RequestContext, _: None) -> Response:
             try:
-                await self._authenticator.authorize(context, access)
+                await self._authenticator.authorize(context, access, see)
                 with self._limiter.open.slot():
                     values = await view(context)
             except ApiError as error:
                 return _error_page(context, error)
+            except AccessDeniedError as error:
+                return _error_page(context, api_error(error))
             return render(template, context, **values)
 
         return route.bind(handle)

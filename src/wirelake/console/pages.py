@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from wirelake.console import inspector, login, overview, resources, tables, workbench
+from wirelake.console import identities, inspector, login, overview, resources, tables, workbench
 from wirelake.console.page import PageServer
 from wirelake.gateway.http.assembly import HttpRuntime, HttpServices, HttpSessions, HttpStorage
 from wirelake.gateway.http.errors import ApiError
@@ -46,6 +46,7 @@ PAGES: Final[tuple[Route, ...]] = (
     *inspector.ROUTES,
     *tables.ROUTES,
     *workbench.ROUTES,
+    *identities.ROUTES,
 )
 
 
@@ -62,10 +63,11 @@ def console_pages(
     pages = (
         ConsoleFiles(),
         login.LoginPages(http.authenticator),
-        overview.OverviewPages(server, snapshots, live, status, storage.folder),
-        resources.ResourcePages(server, runtime.settings, storage.state, sessions.broker.devices, storage.lake),
+        overview.OverviewPages(server, sessions.broker.access, snapshots, live, status, storage.folder),
+        resources.ResourcePages(server, runtime.settings, storage.state, sessions.broker, storage.lake),
         inspector.InspectorPages(server, http.tracer),
         tables.TablePages(server, http.lake, storage.folder, storage.lake),
         workbench.WorkbenchPages(server, storage.folder),
+        identities.IdentityPages(server, storage.state.identities, sessions.broker.access),
     )
     return [bound for page in pages for bound in page.routes()]

@@ -1,12 +1,12 @@
 """Show the sessions, the topics and the devices, and one topic or device.
 
-Past reports of devices come from the tables, which only the admin may see.
+Past reports of devices come from the tables, for who may query them.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from wirelake.broker.devices import Devices
+from wirelake.broker.broker import Broker
 from wirelake.broker.request_fields import check_topic
 from wirelake.config import Settings
 from wirelake.console.page import PageServer, Values, page_route
@@ -21,7 +21,10 @@ from wirelake.limits import HTTP_COMMAND_MS, HTTP_COMMAND_MS_MAX
 from wirelake.message import Topic
 from wirelake.protocols import registry
 from wirelake.protocols.protocol import DeviceCodes
+from wirelake.roles import LOG, WILDCARD, Action
 from wirelake.state.store import StateStore
+
+_DEVICE_TABLES: Final = (DEVICE_LATEST, READINGS, DEVICE_COMMANDS)
 
 
 class ResourcePages:
@@ -30,13 +33,13 @@ class ResourcePages:
         server: PageServer,
         settings: Callable[[], Settings],
         state: StateStore,
-        devices: Devices,
+        broker: Broker,
         lake: Store,
     ) -> None:
         self._server = server
+        self._broker = broker
         self._settings = settings
         self._state = state
-        self._devices = devices
         self._lake = lake
 
     def routes(self) -> tuple[BoundRoute, ...]:
@@ -54,14 +57,18 @@ class ResourcePages:
             "data": {
                 "pending_bytes_max": self._settings().limits.pending_bytes,
                 "device_protocols": device_protocols(),
+                "own": "" if context.is_admin else context.identity,
+                "may_disconnect": context.rights.is_admin,
+                "sees_log": context.rights.sees(LOG),
             },
+            "sees_all": context.rights.sees(f"sessions/{WILDCARD}"),
             "protocols": [*(protocol.name for protocol in registry.all_protocols()), "http"],
             "protocol": context.query("protocol"),
             "wanted": context.query("identity"),
         }
 
     async def topics(self, context: RequestContext) -> Values:
-        return {"prefix": context.query("prefix")}
+        return {"prefix": context.query("prefix"), "sees_all": context.rights.sees(f"topics/{WILDCARD}")}
 
     async def topic(self, context: RequestContext) -> Values:
         name = context.path("topic")
@@ -69,28 +76,39 @@ class ResourcePages:
             check_topic(name)
         except InputError as error:
             raise ApiError(400, str(error)) from error
-        is_durable = Topic(name).is_durable
+        rights, is_durable = context.rights, Topic(name).is_durable
+        is_seen, may_subscribe = rights.sees(f"topics/{name}"), rights.allows(Action.SUBSCRIBE, name)
         is_subscribed = self._state.topics.subscription(context.identity, name) is not None
-        in_tables = context.is_admin and is_durable and is_written(self._lake, NOTIFICATIONS)
-        data = {
+        in_tables = is_durable and rights.allows(Action.QUERY, NOTIFICATIONS.name)
+        about = {
             "topic": name,
             "durable": is_durable,
-            "shown": context.is_admin or is_subscribed,
-            "in_tables": in_tables,
+            "shown": is_seen or (is_subscribed and may_subscribe),
+            "may_subscribe": may_subscribe,
         }
-        return {"data": data, "topic": name, "durable": is_durable, "shown": data["shown"]}
+        data = about | {"in_tables": in_tables and is_written(self._lake, NOTIFICATIONS)}
+        return {**about, "data": data, "is_seen": is_seen, "may_publish": rights.allows(Action.PUBLISH, name)}
 
     async def devices(self, context: RequestContext) -> Values:
-        return {"data": self._device_data(context), "after": context.query("after")}
+        data, has_tables = self._device_data(context), _may_query_any(context)
+        return {"data": data, "after": context.query("after"), "has_tables": has_tables}
 
     async def device(self, context: RequestContext) -> Values:
         serial = context.path("serial")
-        is_known = serial in self._devices or serial in self._devices.latest
+        self._broker.access.authorize(context, Action.SEE, f"devices/{serial}")
+        devices = self._broker.devices
+        is_known = serial in devices or serial in devices.latest
         if self._state.devices.find(serial) is None and not is_known:
             raise ApiError(404, f"no device {serial[:64]!r}: register it with wirelake device add")
         return {
-            "data": self._device_data(context) | {"serial": serial},
+            "data": self._device_data(context)
+            | {
+                "serial": serial,
+                "sees_reports": context.rights.sees(f"topics/{self._broker.devices_topic}/{serial}"),
+            },
+            "has_tables": _may_query_any(context),
             "serial": serial,
+            "may_command": context.rights.allows(Action.COMMAND, serial),
             "requests": {
                 kind | codes.request_bit: name for codes in device_codes() for kind, name in codes.commands.items()
             },
@@ -99,9 +117,12 @@ class ResourcePages:
         }
 
     def _device_data(self, context: RequestContext) -> Values:
-        tables = [table.name for table in (DEVICE_LATEST, READINGS, DEVICE_COMMANDS) if is_written(self._lake, table)]
         return {
-            "tables": tables if context.is_admin else [],
+            "tables": [
+                table.name
+                for table in _DEVICE_TABLES
+                if context.rights.allows(Action.QUERY, table.name) and is_written(self._lake, table)
+            ],
             "type_names": {kind: name for codes in device_codes() for kind, name in codes.types.items()},
             "command_names": {kind: name for codes in device_codes() for kind, name in codes.commands.items()},
             "reading_names": {
@@ -113,6 +134,10 @@ class ResourcePages:
                 protocol.name for protocol in registry.all_protocols() if protocol.device_codes is not None
             ],
         }
+
+
+def _may_query_any(context: RequestContext) -> bool:
+    return any(context.rights.allows(Action.QUERY, table.name) for table in _DEVICE_TABLES)
 
 
 def device_codes() -> list[DeviceCodes]:

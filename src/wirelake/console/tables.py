@@ -12,9 +12,9 @@ from wirelake.console.page import PageServer, Values, page_route
 from wirelake.errors import DamagedTableError, InputError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import BoundRoute
-from wirelake.gateway.http.routes.lake import LakeQueries
+from wirelake.gateway.http.routes.lake import LakeQueries, list_queryable
 from wirelake.lake.progress import read_progress
-from wirelake.lake.query import list_tables, run_queries
+from wirelake.lake.query import run_queries
 from wirelake.lake.store import Store
 from wirelake.lake.tables import QUARANTINE
 from wirelake.lake.views import is_written
@@ -25,6 +25,7 @@ from wirelake.limits import (
     LAKE_QUERY_S,
 )
 from wirelake.protocols.redaction import redact_stored
+from wirelake.roles import OVERVIEW
 from wirelake.tracing.record import LogRecord
 from wirelake.tracing.search import Search
 from wirelake.tracing.timeline import parse_time_us
@@ -110,8 +111,15 @@ class TablePages:
         return (bind(TABLES, "tables.html", self.tables), bind(QUARANTINED, "quarantine.html", self.quarantine))
 
     async def tables(self, context: RequestContext) -> Values:
-        listed = await asyncio.to_thread(list_tables, self._lake)
-        return {"tables": listed, "examples": EXAMPLES, "sql": context.query("sql")}
+        listed = await list_queryable(context, self._lake)
+        sees_pipeline = context.rights.sees(OVERVIEW)
+        return {
+            "data": {"sees_pipeline": sees_pipeline},
+            "sees_pipeline": sees_pipeline,
+            "tables": listed,
+            "examples": EXAMPLES,
+            "sql": context.query("sql"),
+        }
 
     async def quarantine(self, _: RequestContext) -> Values:
         with self._queries.limit.slot():

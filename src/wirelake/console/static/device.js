@@ -11,7 +11,7 @@ const EVERY_MS = 1500;
 const TABLES_EVERY_MS = 10_000;
 const POINTS_MAX = 5000;
 const COMMANDS_SHOWN = 25;
-const { serial, tables, type_names, command_names, reading_names, typed_protocols } = given();
+const { serial, tables, type_names, command_names, reading_names, typed_protocols, sees_reports } = given();
 const path = `/api/devices/${encodeURIComponent(serial)}`;
 
 // ── now
@@ -41,7 +41,7 @@ async function refresh() {
     const link = find("#topic");
     if (found.topic && !link.firstChild) link.append(make("a", { href: `/topics/${encodeURIComponent(found.topic)}` }, found.topic));
     units = new Map(found.readings.map((each) => [each.name, each.unit]));
-    if (find("#plots") && found.topic) await reported(found.topic, isTyped);
+    if (find("#plots") && found.topic && sees_reports) await reported(found.topic, isTyped);
     reassembly.show(found.under_way);
     find("#reassembly").hidden = !found.under_way.length;
     find("#whole").hidden = found.under_way.length > 0;
@@ -159,10 +159,11 @@ async function refreshTables() {
 
 /** Show what the protocol of the device has: numbered commands in packets and a status, or named commands with fields. */
 function adapt(found, isTyped) {
-  find("#known-row").hidden = !isTyped;
-  find("#fields-row").hidden = isTyped;
   find("#reassembly-card").hidden = !isTyped;
   if (find("#status-card")) find("#status-card").hidden = !isTyped;
+  if (!find("#send")) return;
+  find("#known-row").hidden = !isTyped;
+  find("#fields-row").hidden = isTyped;
   if (!isTyped && !find("#type").dataset.adapted) Object.assign(find("#type"), { value: "", placeholder: "name, or 128 to 255" });
   find("#type").dataset.adapted = "yes";
   find("#no-commands-now").hidden = !found.heard || found.takes_commands;
@@ -199,13 +200,15 @@ function answered(answer) {
   return make("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { class: answer.error && name === "error" ? "bad" : "mono" }, value)]));
 }
 
-find("#known").addEventListener("change", (event) => {
-  if (event.target.value) find("#type").value = event.target.value;
-});
-find("#type").addEventListener("input", (event) => {
-  find("#known").value = event.target.value;
-  if (find("#known").selectedIndex < 0) find("#known").selectedIndex = 0;
-});
-handle(find("#send"), send);
+if (find("#send")) {
+  find("#known").addEventListener("change", (event) => {
+    if (event.target.value) find("#type").value = event.target.value;
+  });
+  find("#type").addEventListener("input", (event) => {
+    find("#known").value = event.target.value;
+    if (find("#known").selectedIndex < 0) find("#known").selectedIndex = 0;
+  });
+  handle(find("#send"), send);
+}
 repeat(refresh, EVERY_MS);
 if (tables.length) repeat(refreshTables, TABLES_EVERY_MS);

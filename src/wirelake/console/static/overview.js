@@ -88,5 +88,7 @@ async function ledger() {
 }
 
 live(seen, () => showMessage("The gateway does not respond; retrying.", true));
-ledger();
-setInterval(ledger, LEDGER_EVERY_MS);
+if (find("#ledger-card").dataset.query === "yes") {
+  ledger();
+  setInterval(ledger, LEDGER_EVERY_MS);
+}

@@ -7,7 +7,7 @@ import { duration, number, rate, size } from "./format.js";
 
 const EVERY_MS = 1500;
 const ROWS_MAX = 200;
-const { pending_bytes_max, device_protocols } = given();
+const { pending_bytes_max, device_protocols, own, may_disconnect, sees_log } = given();
 const form = find("#filter");
 const dialog = find("#confirm");
 let before = { atMs: 0, rows: new Map() };
@@ -23,8 +23,9 @@ function health(row) {
   return row.pending_bytes ? `${size(row.pending_bytes)} queued` : "up to date";
 }
 
+const isDevice = (row) => device_protocols.includes(row.protocol);
 const both = (into, out) => `${into} / ${out}`;
-const identity = (row) => (device_protocols.includes(row.protocol) && row.identity
+const identity = (row) => (isDevice(row) && row.identity
   ? make("a", { href: `/devices/${encodeURIComponent(row.identity)}` }, row.identity)
   : make("span", { title: row.identity || null }, row.identity || "–"));
 
@@ -38,8 +39,10 @@ const table = new Rows(find("#sessions"), [
   ["pending", "n", (row) => size(row.pending_bytes)],
   ["lag", "n", (row) => number(row.lag)],
   ["health", "health", health],
-  ["", "", (row) => make("a", { href: `/inspector?session=${encodeURIComponent(row.id)}`, "aria-label": `Frames of ${name(row)}` }, "Frames")],
-  ["", "", (row) => make("button", { type: "button", onclick: () => confirm(row), "aria-label": `Disconnect ${name(row)}` }, "Disconnect")],
+  ...(sees_log ? [["", "", (row) => make("a", { href: `/inspector?session=${encodeURIComponent(row.id)}`, "aria-label": `Frames of ${name(row)}` }, "Frames")]] : []),
+  ["", "", (row) => (may_disconnect || (row.identity === own && !isDevice(row))
+    ? make("button", { type: "button", onclick: () => confirm(row), "aria-label": `Disconnect ${name(row)}` }, "Disconnect")
+    : "")],
 ], (row) => `${row.id} ${row.identity}`); // a login starts a new row
 
 const name = (row) => `${row.identity || "Not logged in"} at ${row.address}`;

@@ -1,7 +1,7 @@
 // SQL with its result as rows or as a plot: the first column is the x axis, every numeric column a line.
 
 import { callApi, live } from "./api.js";
-import { fill, find, showMessage } from "./dom.js";
+import { fill, find, given, showMessage } from "./dom.js";
 import { lines } from "./plot.js";
 import { duration, number, size, time } from "./format.js";
 
@@ -87,7 +87,7 @@ for (const button of document.querySelectorAll(".look")) button.addEventListener
 find("#sql").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
 });
-live(stream, () => {
+if (given().sees_pipeline) live(stream, () => {
   lost = true;
   showMessage("The gateway does not respond; retrying.", true);
 });

@@ -9,7 +9,7 @@ import { number, size, time } from "./format.js";
 
 const EVERY_MS = 1500;
 const SHOWN_MAX = 50;
-const { topic, durable, shown, in_tables } = given();
+const { topic, durable, shown, may_subscribe, in_tables } = given();
 const path = `/api/topics/${encodeURIComponent(topic)}`;
 let received = 0; // of a live topic; numbers its notifications
 
@@ -113,7 +113,7 @@ async function publish(form) {
   }
 }
 
-handle(find("#publish"), publish);
+if (find("#publish")) handle(find("#publish"), publish);
 if (shown) repeat(refresh, EVERY_MS);
-if (!durable) listen();
+if (!durable && may_subscribe) listen();
 if (in_tables) older();
