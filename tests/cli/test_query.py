@@ -1,9 +1,13 @@
+import asyncio
 import json
 from pathlib import Path
 
 from click.testing import CliRunner
+from gateway.running_gateway import running_gateway
 from lake.writing import write
 
+from cli.serving import wirelake as wirelake_process
+from cli.serving import write_settings
 from wirelake.cli.main import wirelake
 from wirelake.lake.tables import READINGS
 
@@ -42,3 +46,16 @@ def test_a_lake_without_tables_says_so(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout.split()) == (0, ["seq"])
     assert f"No tables in {tmp_path / 'lake'} yet" in done.stderr
     assert "No table" not in run_query(tmp_path / "filled", "SELECT seq FROM silver.readings WHERE false")[2]
+
+
+async def test_an_identity_queries_what_its_roles_allow(tmp_path: Path) -> None:
+    roles = {"reader": {"query": ["silver.readings"]}}
+    async with running_gateway(tmp_path, "http", identities=[("bob", "bobs-token", "reader")], roles=roles) as running:
+        write(running.gateway.folder / "lake", READINGS, {"seq": 1, "serial": "m1", "value": 1.5})
+        settings, token = write_settings(tmp_path, ports={"http": running.port("http")}), tmp_path / "bobs"
+        token.write_text("bob:bobs-token")
+        words = ("--config", str(settings), "--token-file", str(token), "--format", "json")
+        allowed = await asyncio.to_thread(wirelake_process, "query", SQL, *words)
+        refused = await asyncio.to_thread(wirelake_process, "query", "SELECT * FROM silver.messages", *words)
+    assert json.loads(allowed.stdout) == {"seq": 1, "serial": "m1", "value": 1.5}
+    assert (refused.returncode, "access denied: query silver.messages" in refused.stderr) == (1, True), refused.stderr

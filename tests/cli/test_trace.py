@@ -54,7 +54,11 @@ async def test_through_a_running_gateway_and_after_it(tmp_path: Path) -> None:
         bobs = tmp_path / "bobs"
         bobs.write_text("bob:bobs-token")
         hers = await asyncio.to_thread(wirelake_process, *words, "--token-file", str(bobs))
+        others = await running.publish("@b", "not for bob")
+        words_of_bob = ("trace", others, "--config", str(settings), "--token-file", str(bobs))
+        refused = await asyncio.to_thread(wirelake_process, *words_of_bob)
         unknown = await asyncio.to_thread(wirelake_process, "trace", "a-1-1", "--config", str(settings))
+    assert (refused.returncode, f"access denied: see traces/{others}" in refused.stderr) == (1, True)
     assert "no message 'a-1-1'" in unknown.stderr
     read = await asyncio.to_thread(wirelake_process, *words)
     assert json.loads(read.stdout) == json.loads(through_gateway.stdout), "the same, whoever puts it together"

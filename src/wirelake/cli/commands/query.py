@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Final
 
 import click
+from msgspec import convert
 from rich.console import Console
 from rich.table import Table
 
+from wirelake.cli.support.api import ApiClient
 from wirelake.cli.support.limits import CLI_CELL_CHARS_MAX
-from wirelake.cli.support.options import settings_options
+from wirelake.cli.support.options import settings_options, token_option
 from wirelake.cli.support.output import counted
 from wirelake.cli.support.stores import lake_of
 from wirelake.config import load
@@ -55,21 +57,41 @@ Examples:
     show_default=True,
     help="Timeout in seconds.",
 )
+@token_option
 @settings_options
-def query(sql: str, form: str, rows: int, timeout_s: float, config_file: Path | None, data_folder: Path | None) -> None:
+def query(
+    sql: str,
+    form: str,
+    rows: int,
+    timeout_s: float,
+    token_file: Path | None,
+    config_file: Path | None,
+    data_folder: Path | None,
+) -> None:
     """Run one SELECT over the tables, which have names like silver.messages.
 
-    Reads the tables where they are, whether or not a gateway or pipeline is running.
+    Reads the tables where they are, whether or not a gateway or pipeline is running. With --token-file the gateway
+    runs it, within its own limit of time, over the tables that the identity may query.
     """
-    lake = lake_of(load(config_file, data_folder))
+    settings = load(config_file, data_folder)
+    if token_file is not None:
+        body = {"sql": sql, "rows": rows}
+        found = ApiClient(settings, token_file).request("POST", "/api/lake/query", body, wait_s=timeout_s)
+        _show(convert(found, QueryResult), form)
+        return
+    lake = lake_of(settings)
     result = run_query(lake, sql, rows, timeout_s)
+    _show(result, form)
+    if not result.rows and not any(is_written(lake, table) for table in TABLES.values()):
+        click.echo(f"No tables in {lake} yet: the pipeline creates them (see `wirelake pipeline status`).", err=True)
+
+
+def _show(result: QueryResult, form: str) -> None:
     {"table": _table, "json": _json, "csv": _csv}[form](result)
     if result.truncated:
         click.echo(
             f"Only the first {counted(len(result.rows), 'row is', 'rows are')} shown; use --rows for more.", err=True
         )
-    if not result.rows and not any(is_written(lake, table) for table in TABLES.values()):
-        click.echo(f"No tables in {lake} yet: the pipeline creates them (see `wirelake pipeline status`).", err=True)
 
 
 def _table(result: QueryResult) -> None:
