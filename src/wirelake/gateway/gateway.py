@@ -179,7 +179,7 @@ class Gateway:
             on_hop=HopReporter(self.log_settings.node, self.now_ms),
             on_release=lambda: self.flush_soon(),
             access=AccessPolicy(
-                self.state.identities.roles_of,
+                self._roles_of,
                 self.settings.roles,
                 AccessLog(self.recorder, self.counters, self.admission, self.now_s),
             ),
@@ -328,6 +328,10 @@ class Gateway:
             GatewayStatus(self.started_ms, self._is_stopping, lambda: self.ready, self._is_log_behind, self.listeners),
             self._new_pages,
         )
+
+    def _roles_of(self, identity: str) -> tuple[str, ...]:
+        """Return the roles of an identity. Where everybody is admitted, a name proves nothing: all are members."""
+        return () if self.logins.open_to_all else self.state.identities.roles_of(identity)
 
     def _open_peers(self) -> list[Peer]:
         """Return the sessions of identities: connections, and streams of HTTP."""

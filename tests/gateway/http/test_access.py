@@ -250,3 +250,9 @@ async def _up_to(lines: Any, prefix: str) -> Any:
         yield line
         if line.startswith(prefix):
             return
+
+
+async def test_where_everybody_is_admitted_a_name_has_no_roles(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[("root", "roots-token", "admin")], auth={"open": True}) as caller:
+        await caller.refused(403, "forbidden", "GET", "/api/identities", bearer="root:anything")
+        assert caller.gateway.broker.access.rights("root").roles == ("member",)
