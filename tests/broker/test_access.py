@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from wirelake.broker.access import AccessPolicy, Rights, glob_target
+from wirelake.broker.access import NO_RIGHTS, AccessPolicy, Rights, glob_target
 from wirelake.errors import AccessDeniedError, InputError
 from wirelake.limits import ACCESS_DECISIONS_MAX
-from wirelake.roles import ADMIN, BUILT_IN, MEMBER, OBSERVER, Action, Role, check_roles, compile_pattern
+from wirelake.roles import ADMIN, BUILT_IN, MEMBER, OBSERVER, WILDCARD, Action, Role, check_roles, compile_pattern
 from wirelake.state.glob import compile_glob
 
 
@@ -154,3 +154,27 @@ def test_whatever_an_allowed_glob_matches_is_allowed(glob: str, pattern: str, to
 def test_every_role_names_actions_only() -> None:
     assert set(Role.__struct_fields__) == set(Action)
     assert set(BUILT_IN) == {ADMIN, OBSERVER, MEMBER}
+
+
+def test_what_is_seen_is_not_cached_and_who_is_an_admin() -> None:
+    mine = rights(phone=Role(see=("topics/@news/*", "log")))
+    assert [mine.sees(target) for target in ("topics/@news/a", "topics/@news/a/b", "log", "ledger")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert not mine._allowed, "a list of all topics must not displace the decisions of publishers"
+    assert not mine.sees(f"topics/@news/{WILDCARD}"), "that is all topics there"
+    assert rights(admin=BUILT_IN[ADMIN]).sees("whatever")
+    assert rights(phone=Role(), admin=BUILT_IN[ADMIN]).is_admin
+    everything = Role(**dict.fromkeys(map(str, Action), ("**",)))
+    assert not rights(chief=everything).is_admin, "to change roles takes the role admin"
+    assert not any(NO_RIGHTS.allows(action, "x") or NO_RIGHTS.rules(action) for action in Action)
+
+
+def test_a_member_sees_devices_and_no_more() -> None:
+    member = rights(member=BUILT_IN[MEMBER])
+    targets = ("devices/m1", "topics/@a", "sessions/a-1", "traces/a-1-1", "log", "ledger", "overview", "metrics")
+    assert [target for target in targets if member.sees(target)] == ["devices/m1"]
+    assert not member.rules(Action.QUERY)

@@ -12,7 +12,7 @@ import pytest
 from msgspec import json
 
 from lake.writing import write
-from wirelake.errors import InputError, StateError
+from wirelake.errors import AccessDeniedError, InputError, StateError
 from wirelake.lake import query as in_process
 from wirelake.lake.query import QueryResult
 from wirelake.lake.query_process import QueryPool, query
@@ -170,3 +170,20 @@ def test_one_query_without_a_pool(lake: Path) -> None:
     assert query(LocalStore(lake), "SELECT count(*) FROM silver.readings").rows == [[3000]]
     with pytest.raises(InputError, match="not available"):
         query(LocalStore(lake), "SELECT * FROM delta_scan('/root')")
+
+
+def test_only_tables_that_may_be_read(pool: QueryPool) -> None:
+    def run(sql: str, *tables: str) -> bytes:
+        return pool.query(sql, 10, WAIT_S, frozenset(tables)).run()
+
+    assert b"3000" in run("SELECT count(*) FROM silver.readings", "silver.readings")
+    pid = only_child()
+    for sql, tables, denied in (
+        ("SELECT * FROM silver.readings", ("gold.ledger",), "silver.readings"),
+        ("SELECT * FROM silver.readings, gold.ledger", ("gold.ledger",), "silver.readings"),
+        ("SELECT 1", (), "**"),
+    ):
+        with pytest.raises(AccessDeniedError) as refused:
+            run(sql, *tables)
+        assert str(refused.value) == f"access denied: query {denied}"
+    assert only_child() == pid, "a refusal does not cost a process"
