@@ -8,7 +8,6 @@ from typing import Final
 from wirelake.broker.broker import Broker, Builtin
 from wirelake.broker.peer import Peer
 from wirelake.config import Settings
-from wirelake.gateway.http.peer import HttpPeer
 from wirelake.gateway.jobs import SlicedJobRunner
 from wirelake.gateway.scheduling import Later
 from wirelake.gateway.transport.connection import Connection
@@ -52,7 +51,11 @@ class BuiltinServices:
         self._later = later
         self._started_ms = now_ms()
         broker.register_builtin(DEVICES_SERVICE, device_commands)
-        redis = RedisService(broker, state, jobs, now_ms, now_s, later, _is_admin, self._describe)
+
+        def is_admin(peer: Peer) -> bool:
+            return broker.access.rights_of(peer).is_admin
+
+        redis = RedisService(broker, state, jobs, now_ms, now_s, later, is_admin, self._describe)
         broker.register_builtin(SERVICE, redis)
         self.records = RecordService(broker, state.records, PacketSender(self._send_later, self._pause_s), flush_soon)
         self.apply(settings)
@@ -102,8 +105,3 @@ class BuiltinServices:
             "",
         ]
         return "\r\n".join(lines) + "\r\n"
-
-
-def _is_admin(peer: Peer) -> bool:
-    """Return whether the peer sent the admin token: where everybody is admitted, a name proves nothing."""
-    return isinstance(peer, HttpPeer) and peer.is_admin

@@ -226,6 +226,9 @@ async def test_only_the_administrator_removes_all_values(tmp_path: Path) -> None
         assert await connection.ask("TYPE @s") == b"+stream\r\n", "topics are no values"
         assert await connection.ask("HSET h g w") == b":1\r\n"
         assert await connection.ask("HGETALL h") == b"*2\r\n$1\r\ng\r\n$1\r\nw\r\n"
+        await running.assign("app", "admin")
+        assert await connection.ask("FLUSHDB") == b"+OK\r\n"
+        assert await connection.ask("DBSIZE") == b":0\r\n"
 
 
 async def test_the_name_of_the_administrator_is_not_enough(tmp_path: Path) -> None:
