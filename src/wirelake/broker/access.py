@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from wirelake.broker.peer import Requester
 from wirelake.errors import AccessDeniedError
-from wirelake.limits import ACCESS_DECISIONS_MAX, ACCESS_IDENTITIES_MAX
+from wirelake.limits import ACCESS_DECISIONS_MAX, ACCESS_IDENTITIES_MAX, ACCESS_TARGET_CHARS_MAX
 from wirelake.roles import ADMIN, BUILT_IN, EVERYTHING, MEMBER, WILDCARD, Action, Role, check_roles, compile_pattern
 
 OnDenied = Callable[[Requester, AccessDeniedError], None]
@@ -76,9 +76,11 @@ class Rights:
         key = (action, target)
         allowed = self._allowed.get(key)
         if allowed is None:
-            if len(self._allowed) >= ACCESS_DECISIONS_MAX:
-                self._allowed.clear()
-            allowed = self._allowed[key] = self._find(action, target) is not None
+            allowed = self._find(action, target) is not None
+            if len(target) <= ACCESS_TARGET_CHARS_MAX:  # the key of a redis command may have megabytes
+                if len(self._allowed) >= ACCESS_DECISIONS_MAX:
+                    self._allowed.clear()
+                self._allowed[key] = allowed
         return allowed
 
     def sees(self, target: str) -> bool:

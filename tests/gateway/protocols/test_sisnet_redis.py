@@ -14,7 +14,7 @@ STORY: list[tuple[bytes, bytes]] = [
     (b"SELECT 1", b"-ERR DB index is out of range\r\n"),
     (b"CLIENT SETNAME me", b"+OK\r\n"),
     (b"CLIENT GETNAME", b"$2\r\nme\r\n"),
-    (b"COMMAND COUNT", b":56\r\n"),
+    (b"COMMAND COUNT", b":57\r\n"),
     (b"QUIT", b"+OK\r\n"),
     (b"SET k 'a b' EX 100", b"+OK\r\n"),
     (b"GET k", b"$3\r\na b\r\n"),

@@ -8,7 +8,7 @@ from wirelake.errors import AccessDeniedError, StorageError
 from wirelake.gateway.auth.admission import Admission, host_of
 from wirelake.gateway.metrics import Counters
 from wirelake.gateway.recorder import Recorder
-from wirelake.limits import ACCESS_COUNTED_MAX
+from wirelake.limits import ACCESS_COUNTED_MAX, ACCESS_TARGET_CHARS_MAX
 
 DENY = "deny"  # the event in the log
 OTHERS = "others"  # instead of the names of identities, if there are too many
@@ -35,6 +35,7 @@ class AccessLog:
             self._recorder.drop(peer.protocol, DENY, 0)
             return
         try:
-            self._recorder.event(peer, DENY, {"action": error.action, "target": error.target})
+            target = error.target[:ACCESS_TARGET_CHARS_MAX]
+            self._recorder.event(peer, DENY, {"action": error.action, "target": target})
         except StorageError as failure:  # the refusal stands, whether it is recorded or not
             _log.warning("cannot record that %s was denied: %s", error.identity, failure)

@@ -25,6 +25,7 @@ _PAIRS: Final = (1, -1, 2)
 
 
 COMMANDS: Mapping[bytes, Arity] = {
+    b"acl": Arity(1),
     b"append": Arity(2, 2, _KEY),
     b"auth": Arity(1, 2),
     b"client": Arity(1),

@@ -7,6 +7,7 @@ from wirelake.broker.peer import Peer
 from wirelake.errors import InputError
 from wirelake.limits import VALUES_KEYS_AT_ONCE, VALUES_TRANSACTION_KEYS_MAX
 from wirelake.protocols.redis.frames import BulkString, EncodedArray
+from wirelake.services.redis.access import CommandAccess, only_readable
 from wirelake.services.redis.arguments import (
     I64,
     OK,
@@ -33,7 +34,15 @@ _FLUSH_OPTIONS: Final = frozenset({b"async", b"sync"})
 
 
 class KeyCommands:
-    def __init__(self, values: Values, topics: TopicStore, writes: Writes, is_admin: Callable[[Peer], bool]) -> None:
+    def __init__(
+        self,
+        values: Values,
+        topics: TopicStore,
+        writes: Writes,
+        access: CommandAccess,
+        is_admin: Callable[[Peer], bool],
+    ) -> None:
+        self._access = access
         self._values = values
         self._topics = topics
         self._writes = writes
@@ -60,20 +69,36 @@ class KeyCommands:
     def _type(self, call: RedisCall) -> str:
         (key,) = exactly(call.args, 1, "type")
         found = self._values.type(key, call.now_ms)
-        if found is None and key.startswith(b"@") and self._topics.head(key.decode(errors="replace")):
+        if found is None and key.startswith(b"@") and self._is_stream(call.peer, key.decode(errors="replace")):
             return "stream"
         return found or "none"
 
-    def _size(self, call: RedisCall) -> int:
+    def _is_stream(self, peer: Peer, name: str) -> bool:
+        return bool(self._topics.head(name)) and self._access.may_subscribe(peer, name)
+
+    def _size(self, call: RedisCall) -> Any:
         exactly(call.args, 0, "dbsize")
-        return len(self._values)
+        return len(self._values) if self._access.readable(call.peer) is None else self._count(call)
+
+    def _count(self, call: RedisCall) -> Work:
+        """Count the keys that the peer may read."""
+        self._check_keys_in_transaction(call, "DBSIZE")
+        rights = self._access.readable(call.peer)
+        count = 0
+        for _, keys in self._values.scan_in_steps(b"*", 0, ALL_KEYS, call.now_ms):
+            count += len(only_readable(keys, rights))
+            yield None
+        return count
 
     def _keys(self, call: RedisCall) -> Work:
         (pattern,) = exactly(call.args, 1, "keys")
-        if call.is_queued and len(self._values) > VALUES_TRANSACTION_KEYS_MAX:
-            raise InputError(f"ERR inside MULTI, KEYS looks through at most {VALUES_TRANSACTION_KEYS_MAX} keys")
+        self._check_keys_in_transaction(call, "KEYS")
         _, found = yield from self._find_keys(call, pattern, 0, ALL_KEYS)
         return found
+
+    def _check_keys_in_transaction(self, call: RedisCall, name: str) -> None:
+        if call.is_queued and len(self._values) > VALUES_TRANSACTION_KEYS_MAX:
+            raise InputError(f"ERR inside MULTI, {name} looks through at most {VALUES_TRANSACTION_KEYS_MAX} keys")
 
     def _scan(self, call: RedisCall) -> Work:
         cursor, *options = at_least(call.args, 1, "scan")
@@ -101,16 +126,17 @@ class KeyCommands:
         return [b"%d" % next_cursor, found]
 
     def _find_keys(self, call: RedisCall, pattern: bytes, cursor: int, count: int, value_type: str = "") -> Work:
-        """Find keys. The response to a redis client is encoded on the way; others get a list."""
+        """Find keys that the peer may read. The response to a redis client is encoded on the way; others get a list."""
         is_redis, now_ms = call.peer.protocol == "redis", call.now_ms
+        rights = self._access.readable(call.peer)
         found: list[bytes] = []
         encoded: list[bytes] = []
         part: list[bytes] = []
         size = matched = 0
         for next_cursor, scanned in self._values.scan_in_steps(pattern, cursor, count, now_ms):
-            cursor, keys = next_cursor, scanned
+            cursor, keys = next_cursor, only_readable(scanned, rights)
             if value_type:
-                keys = [key for key in scanned if self._values.type(key, now_ms) == value_type]
+                keys = [key for key in keys if self._values.type(key, now_ms) == value_type]
             for key in keys:
                 size = add_size(size, key)
             matched += len(keys)

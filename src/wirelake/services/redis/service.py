@@ -24,6 +24,7 @@ from wirelake.limits import (
 )
 from wirelake.message import Kind, Message, Operation
 from wirelake.protocols.redis.frames import EncodedArray, EncodedMap
+from wirelake.services.redis.access import CommandAccess
 from wirelake.services.redis.arguments import (
     OK,
     Args,
@@ -63,6 +64,7 @@ class RedisService:
         about: Callable[[], str],
     ) -> None:
         self._broker = broker
+        self._access = CommandAccess(broker.access)
         self._values = state.values
         self._jobs = jobs
         self._now_ms = now_ms
@@ -71,10 +73,11 @@ class RedisService:
         self._watches = Watches(state.values)
         self._streams = StreamCommands(broker, state, self._writes, now_s, later)
         self._operations: dict[str, Callable[[RedisCall], Any]] = {
+            "acl": self._acl,
             "config": self._config,
             "info": self._info,
             **StringCommands(state.values, self._writes).operations,
-            **KeyCommands(state.values, state.topics, self._writes, is_admin).operations,
+            **KeyCommands(state.values, state.topics, self._writes, self._access, is_admin).operations,
             **HashCommands(state.values, self._writes).operations,
             **self._streams.operations,
         }
@@ -114,6 +117,7 @@ class RedisService:
             operation = self._session_operations.get(op)
         if operation is None:
             raise InputError(f"ERR unknown command '{op[:128]}'")
+        self._access.check(op, call)
         return operation(call)
 
     def _respond(
@@ -139,8 +143,11 @@ class RedisService:
         self._broker.after(commit, peer, _response(message, result))
 
     def _read_again(self, peer: Peer, message: Message, blocked: BlockedRead) -> None:
-        work = self._work(peer, message, self._streams.read(blocked), self._writes.last_done)
-        self._jobs.start(peer, message, work)
+        self._jobs.start(peer, message, self._work(peer, message, self._resume(blocked), self._writes.last_done))
+
+    def _resume(self, blocked: BlockedRead) -> Work:
+        self._access.check("xread", blocked.call)  # the roles may have changed since
+        return (yield from self._streams.read(blocked))
 
     def _wait(self, peer: Peer, response: Message, commit: Commit) -> Job:
         """Send the response once the commit is durable."""
@@ -178,6 +185,7 @@ class RedisService:
 
     def _publish(self, call: RedisCall) -> Message:
         topic, content = exactly(call.args, 2, "publish")
+        self._access.check("publish", call)
         message = Message(kind=Kind.NOTIFICATION, payload=content)
         result, commit = self._broker.publish(
             topic.decode(errors="backslashreplace"), message, call.peer.identity, call.now_ms
@@ -195,8 +203,17 @@ class RedisService:
 
     # About the gateway
 
-    def _info(self, _call: RedisCall) -> bytes:
-        """Return all sections, whichever the client requests."""
+    def _acl(self, call: RedisCall) -> bytes:
+        sub, *rest = at_least(call.args, 1, "acl")
+        if sub.lower() != b"whoami":
+            raise InputError(f"ERR unknown subcommand '{quoted(sub)}'. Try ACL HELP.")
+        exactly(rest, 0, "acl|whoami")
+        return (call.peer.identity or "default").encode(errors="backslashreplace")
+
+    def _info(self, call: RedisCall) -> bytes:
+        """Return all sections, whichever the client requests. Totals are for those who may read all keys."""
+        if self._access.readable(call.peer) is not None:
+            return (self._about() + "# Memory\r\n\r\n# Keyspace\r\n").encode()
         keys = len(self._values)
         keyspace = f"# Keyspace\r\ndb0:keys={keys},expires=0,avg_ttl=0\r\n" if keys else "# Keyspace\r\n"
         return (self._about() + f"# Memory\r\nused_memory:{self._values.size_bytes}\r\n\r\n" + keyspace).encode()

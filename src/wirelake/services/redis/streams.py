@@ -165,7 +165,7 @@ class StreamCommands:
         return entries.result()
 
     def _read(self, call: RedisCall) -> Work:
-        arguments = _parse_read(at_least(call.args, 3, "xread"))
+        arguments = _parse_read(call.args)
         after: list[tuple[bytes, str, int]] = []
         for key, start in arguments.starts:
             name = self._name(key, call.now_ms)
@@ -276,7 +276,13 @@ class _Entries:
         return EncodedArray(b"".join([b"*%d\r\n" % self.count, *self._encoded]))
 
 
+def keys_of_read(args: Args) -> Args:
+    """Return the streams of an XREAD. Raise InputError as the command itself does."""
+    return [key for key, _ in _parse_read(args).starts]
+
+
 def _parse_read(args: Args) -> _StreamRead:
+    at_least(args, 3, "xread")
     read = _StreamRead()
     index = 0
     while index < len(args):
