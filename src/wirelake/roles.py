@@ -36,12 +36,12 @@ class Action(StrEnum):
 
     PUBLISH = "publish"  # to a topic
     SUBSCRIBE = "subscribe"  # to a topic, or read it as a stream
-    CALL = "call"  # SERVICE/OPERATION
+    CALL = "call"  # SERVICE/OPERATION, or fetch/HOST
     PROVIDE = "provide"  # a service
     COMMAND = "command"  # a device, by its serial
     QUERY = "query"  # a table, by SQL
     SEE = "see"  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID, log, ledger, overview, metrics
-    READ = "read"  # redis/KEY, or data sets/NAME
+    READ = "read"  # redis/KEY, or datasets/DATASET/TABLE/KEY
     WRITE = "write"  # the same
 
 
@@ -53,13 +53,13 @@ class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     publish: Patterns = ()  # topics
     subscribe: Patterns = ()  # topics
-    call: Patterns = ()  # SERVICE/OPERATION
+    call: Patterns = ()  # SERVICE/OPERATION, and fetch/HOST of URLs that the gateway fetches
     provide: Patterns = ()  # services, also those that another identity provides
     command: Patterns = ()  # serials of devices
     query: Patterns = ()  # tables and views, as silver.messages
     see: Patterns = ()  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID, log, ledger, overview, metrics
-    read: Patterns = ()  # redis/KEY, datasets/NAME
-    write: Patterns = ()  # redis/KEY, datasets/NAME
+    read: Patterns = ()  # redis/KEY, datasets/DATASET/TABLE/KEY (for sisdb: datasets/sisdb/SDB/KEY)
+    write: Patterns = ()  # the same; creating a table needs all of its keys: datasets/DATASET/TABLE/**
 
     def patterns(self, action: Action) -> Patterns:
         return getattr(self, action)  # type: ignore[no-any-return]

@@ -181,3 +181,22 @@ def test_a_session_has_so_many_patterns_and_no_more() -> None:
     live.subscribe_pattern(peer, "more*")
     live.leave(peer)
     live.subscribe_pattern(peer, "again*")
+
+
+def test_what_only_some_may_receive_reaches_them_in_order_and_nobody_else() -> None:
+    live = LiveTopics()
+    one, other, matching, outsider = (FakePeer(number, REDIS) for number in "1234")
+    for peer in (one, other):
+        live.subscribe(peer, "x")
+    for peer in (matching, outsider):
+        live.subscribe_pattern(peer, "*")
+    publish(live, "x", b"first")
+    live.publish_for("x", notification("x", b"secret"), lambda peer: peer in (one, matching))
+    publish(live, "x", b"last")
+    live.publish_for("x", notification("x", b"for all"), lambda _: True)
+    live.publish_for("y", notification("y", b"for nobody"), lambda _: False)
+    live.flush()
+    assert one.contents() == matching.contents() == [b"first", b"secret", b"last", b"for all"]
+    assert other.contents() == outsider.contents() == [b"first", b"last", b"for all"]
+    assert [told.pattern for told in matching.told] == ["*"] * 4
+    assert live.delivered == 14

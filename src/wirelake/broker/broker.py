@@ -98,10 +98,10 @@ class Broker:
             on_release=on_release,
         )
         self.services = Services(self.notifier, on_hop)
-        self.devices = Devices(devices_topic, self.publish, self._publish_many)
         self.jobs: JobRunner = InlineJobRunner() if jobs is None else jobs  # a runner without jobs may be falsy
         self.call_s = call_s  # for a response, if the request names no time of its own
         self.access = access or AccessPolicy(lambda _identity: ())
+        self.devices = Devices(devices_topic, self.publish, self._publish_many, self.access)
         self._state = state
         self._record = record
         self._record_published = record_published or self._record_each

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from wirelake.broker.access import AccessPolicy
 from wirelake.broker.peer import Peer
 from wirelake.commit import Commit
 from wirelake.errors import InputError, UnknownProtocolError
@@ -21,6 +22,7 @@ from wirelake.limits import BROKER_DEVICES_PER_PEER_MAX, BROKER_REPORTING_DEVICE
 from wirelake.message import BROADCAST, EVERY_DEVICE, UNITS, Message, Topic, content_of
 from wirelake.protocols import registry
 from wirelake.protocols.readings import TYPED
+from wirelake.roles import Action
 from wirelake.state.topics import PublishRequest
 
 _log = logging.getLogger(__name__)
@@ -63,12 +65,16 @@ class LatestReport(Struct):
 class Devices(Mapping[str, Peer]):
     """The sessions of connected devices, by the name of the device."""
 
-    def __init__(self, topic: str, publish: Publish, publish_many: PublishMany) -> None:
-        """Publish reports on `topic`, followed by a slash and the serial; not at all if it is empty."""
+    def __init__(self, topic: str, publish: Publish, publish_many: PublishMany, access: AccessPolicy) -> None:
+        """Publish reports on `topic`, followed by a slash and the serial; not at all if it is empty.
+
+        Who reports for another device needs the right to publish on the topic of that device.
+        """
         self.topic = topic
         self.latest: dict[str, LatestReport] = {}
         self._publish = publish
         self._publish_many = publish_many
+        self._access = access
         self._by_serial: dict[str, Peer] = {}
         self._of_peer: dict[str, set[str]] = {}  # session → the devices that it serves
         self._logged_in: dict[str, Peer] = {}  # identity → its last session that takes commands
@@ -133,10 +139,15 @@ class Devices(Mapping[str, Peer]):
         del self._by_serial[serial]
 
     def publish_report(self, peer: Peer, message: Message, now_ms: int) -> Commit | None:
-        """Publish what a device reports. Return the commit, if there is one. Raise StorageError if it is refused."""
+        """Publish what a device reports. Return the commit, if there is one.
+
+        Raise StorageError if it is refused, and AccessDeniedError if the peer may not speak for the device.
+        """
         serial = message.source or peer.identity
         if not serial:
             return None
+        if serial != peer.identity:
+            self._access.authorize(peer, Action.PUBLISH, f"{self.topic}/{serial}")
         self.attach(peer, serial)
         self._add_latest(serial, peer.protocol, message, now_ms)
         if not self.topic:

@@ -27,7 +27,7 @@ from wirelake.limits import (
 )
 from wirelake.message import FORWARDED, FORWARDED_BYTES, Failure, FailureCode, Kind, Message, Operation
 from wirelake.protocols import registry
-from wirelake.protocols.translation import Interest, subscribed_by, topic_of
+from wirelake.protocols.translation import Interest, call_of, subscribed_by, topic_of
 
 UNSUB: Final = "unsub"
 _FORWARDED_HEADERS: Final = frozenset({FORWARDED, FORWARDED_BYTES})
@@ -98,6 +98,11 @@ class RequestCoalescer:
     @property
     def subscriptions(self) -> int:
         return sum(coalesced.interest is not None for coalesced in self._by_correlation.values())
+
+    def calls_of(self, subscriber: Peer) -> list[str]:
+        """Return the calls that a peer is subscribed by, as SERVICE/OPERATION."""
+        own = self._of_peer.get(subscriber.id, {})
+        return [call_of(each.interest) for each in own if each.interest is not None]
 
     # Requests
 

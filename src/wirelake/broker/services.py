@@ -42,7 +42,7 @@ from wirelake.limits import (
 )
 from wirelake.message import Failure, FailureCode, Kind, Message, Op, Operation, control
 from wirelake.protocols import registry
-from wirelake.protocols.translation import Interest, subscribed_by, topic_of, unsubscribed_by
+from wirelake.protocols.translation import Interest, call_of, subscribed_by, topic_of, unsubscribed_by
 
 Hop = Callable[[Peer, str, str, str], None]  # requester, its correlation, what happened, the other side
 ROUTED: Final = "routed to"
@@ -100,6 +100,10 @@ class ServiceSubscriptions:
     def cut(self) -> int:
         """Return how many slow subscribers were closed."""
         return self._slow_consumers.closed
+
+    def calls_of(self, subscriber: Peer) -> list[str]:
+        """Return the calls that a peer is subscribed by, as SERVICE/OPERATION."""
+        return [call_of(each.interest) for each in self._of_subscriber.get(subscriber.id, {}).values()]
 
     def check_limits(self, subscriber: Peer) -> None:
         """Raise FullError if one more is too many."""

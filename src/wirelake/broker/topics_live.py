@@ -7,7 +7,7 @@ a publish hardly depends on the number of subscribers, and each subscriber costs
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -122,6 +122,19 @@ class LiveTopics:
         reached = 0 if channel is None else self._buffer(channel, [message], 1)
         return reached + self._match(name, [message]) if self._patterns else reached
 
+    def publish_for(self, name: str, message: Message, may_receive: Callable[[Peer], bool]) -> None:
+        """Publish a notification to those subscribers only that may receive it."""
+        channel = self._channels.get(name)
+        channels = [] if channel is None else [(channel, message)]
+        channels += [(each, _matched(message, each)) for each in self._patterns_of_topic(name)]
+        for each, notification in channels:
+            if all(map(may_receive, each.peers.values())):
+                self._buffer(each, [notification], 1)
+                continue
+            if each in self._dirty:  # what was published before comes first
+                self._deliver(each)
+            self._write(each, [peer for peer in each.peers.values() if may_receive(peer)], [notification], 1)
+
     def publish_batch(self, batch: PublishBatch) -> int:
         """Buffer many notifications of one topic. Return how many subscribers will get each of them."""
         channel = self._channels.get(batch.topic)
@@ -143,8 +156,11 @@ class LiveTopics:
         del self._dirty[channel]
         buffered, count = channel.buffer, channel.count
         channel.buffer, channel.count = [], 0
+        self._write(channel, list(channel.peers.values()), buffered, count)
+
+    def _write(self, channel: Channel, peers: list[Peer], buffered: list[Message | PublishBatch], count: int) -> None:
         encoded: dict[Hashable, bytes] = {}
-        for peer in list(channel.peers.values()):
+        for peer in peers:
             if peer.is_congested:
                 self._on_congested(peer, channel, buffered)
                 continue
@@ -183,12 +199,16 @@ class LiveTopics:
     def _match(self, name: str, messages: list[Message]) -> int:
         """Buffer for each pattern that the topic matches, with the pattern as a header. Return the subscribers."""
         reached = 0
-        encoded = name.encode("utf-8", "surrogatepass")
-        for glob, channel in list(self._patterns.items()):
-            if channel.pattern is not None and channel.pattern.fullmatch(encoded):
-                matched = [replace(message, headers={**message.headers, PATTERN: glob}) for message in messages]
-                reached += self._buffer(channel, matched, len(matched))
+        for channel in self._patterns_of_topic(name):
+            matched = [_matched(message, channel) for message in messages]
+            reached += self._buffer(channel, matched, len(matched))
         return reached
+
+    def _patterns_of_topic(self, name: str) -> list[Channel]:
+        encoded = name.encode("utf-8", "surrogatepass")
+        return [
+            each for each in self._patterns.values() if each.pattern is not None and each.pattern.fullmatch(encoded)
+        ]
 
     def _buffer(self, channel: Channel, notifications: Sequence[Message | PublishBatch], count: int) -> int:
         channel.buffer += notifications
@@ -235,6 +255,10 @@ class LiveTopics:
         if not channel.peers:
             channels = self._channels if channel.pattern is None else self._patterns
             channels.pop(channel.name, None)
+
+
+def _matched(message: Message, pattern: Channel) -> Message:
+    return replace(message, headers={**message.headers, PATTERN: pattern.name})
 
 
 def _messages(buffered: Sequence[Message | PublishBatch]) -> Iterator[Message]:

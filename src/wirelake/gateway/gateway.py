@@ -50,6 +50,7 @@ from wirelake.gateway.upstream.upstreams import UpstreamContext, Upstreams
 from wirelake.lake.store import open_lake
 from wirelake.limits import GATEWAY_LOG_BEHIND, LOG_BUFFERED_BYTES_MAX
 from wirelake.protocols import registry
+from wirelake.roles import Action
 from wirelake.state.store import Sweeper
 
 
@@ -147,7 +148,6 @@ class Gateway:
         self.queue = FairQueue(loop.call_soon)
         self.stalls = StallMonitor(self.later, self.now_s, limits.stall_s, limits.unread_bytes)
         self.jobs = SlicedJobRunner(self.connections, self.queue, self.later, self._is_log_behind)
-        self.fetcher = Fetcher(self.settings.fetch, self.spawn, self._is_stopping)
 
     def _build_auth(self) -> None:
         settings, identities, devices = self.settings, self.state.identities, self.state.devices
@@ -165,6 +165,12 @@ class Gateway:
 
     def _build_broker(self) -> None:
         settings = self.settings.broker
+        access = AccessPolicy(
+            self._roles_of,
+            self.settings.roles,
+            AccessLog(self.recorder, self.counters, self.admission, self.now_s),
+        )
+        self.fetcher = Fetcher(self.settings.fetch, self.spawn, self._is_stopping, access)
         self.broker = Broker(
             self.state,
             self.recorder.topic,
@@ -178,16 +184,12 @@ class Gateway:
             fetch=self.fetcher,
             on_hop=HopReporter(self.log_settings.node, self.now_ms),
             on_release=lambda: self.flush_soon(),
-            access=AccessPolicy(
-                self._roles_of,
-                self.settings.roles,
-                AccessLog(self.recorder, self.counters, self.admission, self.now_s),
-            ),
+            access=access,
         )
         self._scheduler = BrokerScheduler(self.broker, self.timers, asyncio.get_running_loop().call_soon, self.now_s)
         self.flush_soon = self._scheduler.flush_soon
         self.broker.add_observer(self.jobs)
-        self.roles = RoleEnforcement(self.broker, self.state.identities, self._open_peers)
+        self.roles = RoleEnforcement(self.broker, self.state.identities, self._open_peers, self._subscribed)
 
     def _build_sessions(self) -> None:
         ids = SessionIds()
@@ -337,6 +339,12 @@ class Gateway:
         """Return the sessions of identities: connections, and streams of HTTP."""
         http = self.listeners.get("http")
         return [*self.connections.values(), *(http.streams if isinstance(http, HttpListener) else ())]
+
+    def _subscribed(self, peer: Peer) -> list[tuple[Action, str]]:
+        """Return what a session is subscribed to besides topics: services, here and at upstreams, and data sets."""
+        calls = [*self.broker.services.subscriptions.calls_of(peer), *self.upstreams.calls_of(peer)]
+        series = self.builtin_services.records.subscriptions.targets_of(peer)
+        return [(Action.CALL, call) for call in calls] + [(Action.READ, target) for target in series]
 
     def _settings_in_force(self) -> Settings:
         return self.settings

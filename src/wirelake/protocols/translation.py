@@ -1,7 +1,7 @@
 """Translation between protocols: what each one cannot express, and what a request subscribes to."""
 
 import hashlib
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, json
 
@@ -28,6 +28,9 @@ class Loss(Struct, frozen=True):
 # ── subscriptions
 
 
+_SUB: Final = "sub"  # the operation of a service that subscribes
+
+
 class Interest(Struct, frozen=True):
     """The target of a subscription: topics of the gateway, patterns as `pattern_topic`, or a service's key and table.
 
@@ -48,7 +51,7 @@ def pattern_topic(pattern: str) -> str:
 
 def subscribed_by(message: Message) -> Interest | None:
     """Return what a request subscribes to; None if it does not subscribe."""
-    return _interest_of(message, Op.SUBSCRIBE, "sub")
+    return _interest_of(message, Op.SUBSCRIBE, _SUB)
 
 
 def unsubscribed_by(message: Message) -> Interest | None:
@@ -70,6 +73,11 @@ def _interest_of(message: Message, op: Op, command: str) -> Interest | None:
 def topic_of(interest: Interest) -> Topic:
     """Return the topic of a push, for protocols that push by topic."""
     return Topic(".".join(word for word in (interest.key, interest.sdb) if word) or interest.service)
+
+
+def call_of(interest: Interest) -> str:
+    """Return which operation of the service subscribed to this, as SERVICE/OPERATION."""
+    return f"{interest.service}/{_SUB}"
 
 
 def _digest(fields: dict[str, Any]) -> str:

@@ -30,8 +30,10 @@ from wirelake.limits import (
 from wirelake.message import LAYOUT, PACKED, ROWS, FailureCode, Kind, Message, Operation, Topic
 from wirelake.protocols import registry
 from wirelake.protocols.text import write_json
+from wirelake.roles import Action
+from wirelake.services.record_access import RecordAccess, Series
 from wirelake.services.selection import Format, Names, Selection, read_names, read_sdbs, read_selection
-from wirelake.services.subscriptions import PacketQueue, PacketSender, Series, SeriesSubscription, SeriesSubscriptions
+from wirelake.services.subscriptions import PacketQueue, PacketSender, SeriesSubscription, SeriesSubscriptions
 from wirelake.services.tables import LooseTable, PackedTable, read_layout, table_of
 from wirelake.state.records import ALL, SeriesRecord, SeriesStore, position_before
 
@@ -53,6 +55,7 @@ class RecordService:
     def __init__(self, broker: Broker, records: SeriesStore, sender: PacketSender, flush: Callable[[], object]) -> None:
         self._broker = broker  # its jobs run long requests
         self._records = records
+        self._access = RecordAccess(broker.access, records)
         self._sender = sender
         self._flush = flush  # sends what is published here at the end of the turn
         self.subscriptions = SeriesSubscriptions(broker)
@@ -97,6 +100,7 @@ class RecordService:
         sdbs = read_sdbs(message.fields)
         if not sdbs or sdbs == ALL:
             raise InputError("create needs an sdb")
+        self._access.authorize_tables(peer, Action.WRITE, dataset, sdbs)
         layouts = {sdb: read_layout(sdb, message.fields.get("fields")).layout for sdb in sdbs.split(",")}
         for sdb, layout in layouts.items():
             if self._records.layout(dataset, sdb) not in (None, layout) and self._records.has_series(dataset, sdb):
@@ -111,8 +115,9 @@ class RecordService:
     def _set_slices(self, peer: Peer, message: Message, dataset: str) -> Job:
         fields, payload = message.fields, message.payload
         names = read_names(fields, "set")
-        if ALL in (names.keys, names.sdbs):
+        if names.has_wildcard:
             raise InputError("set takes names, not *")
+        self._access.authorize(peer, Action.WRITE, dataset, names)
         values = _values(fields, payload)
         series = names.each()
         tables = {sdb: self._table_for(dataset, sdb, fields.get("fields"), values) for _, sdb in series}
@@ -143,10 +148,11 @@ class RecordService:
 
     def _delete(self, peer: Peer, message: Message, dataset: str) -> None:
         names = read_names(message.fields, "del")
+        self._access.authorize(peer, Action.WRITE, dataset, names)
         self._broker.jobs.start(peer, message, self._delete_slices(peer, message, dataset, names))
 
     def _delete_slices(self, peer: Peer, message: Message, dataset: str, names: Names) -> Job:
-        found = yield from self._records.find_in_steps(dataset, names.keys, names.sdbs, STATE_SERIES_MAX)
+        found = yield from self._access.find(peer, Action.WRITE, dataset, names, STATE_SERIES_MAX)
         deleted = 0
         for start in range(0, len(found), SISDB_RECORDS_AT_ONCE):
             count, self._last_write = self._records.delete_series(dataset, found[start : start + SISDB_RECORDS_AT_ONCE])
@@ -168,6 +174,7 @@ class RecordService:
 
     def _get(self, peer: Peer, message: Message, dataset: str) -> None:
         selection = read_selection(message.fields, "get")
+        self._access.authorize(peer, Action.READ, dataset, selection.names)
         self._run_after_writes(peer, message, self._respond_to_get(peer, message, dataset, selection))
 
     def _respond_to_get(self, peer: Peer, message: Message, dataset: str, selection: Selection) -> Job:
@@ -175,7 +182,7 @@ class RecordService:
         if isinstance(table, PackedTable) and selection.format is Format.BYTES:
             _send_layout(peer, selection.names.sdbs, table)
         if not isinstance(table, PackedTable) or selection.count is not None or selection.describe:
-            self._broker.after(None, peer, (yield from self._read(message, dataset, selection)))
+            self._broker.after(None, peer, (yield from self._read(peer, message, dataset, selection)))
             return
         names, since, until = selection.names, selection.since, selection.until
         in_bytes = STATE_READ_BYTES_MAX // table.record_bytes
@@ -204,10 +211,10 @@ class RecordService:
             PacketQueue(peer, packets, lambda following: _respond_or_fail(peer, message, lambda: send(following)))
         )
 
-    def _read(self, message: Message, dataset: str, selection: Selection) -> Slices[Message]:
+    def _read(self, peer: Peer, message: Message, dataset: str, selection: Selection) -> Slices[Message]:
         names = selection.names
         most = SISDB_SERIES_PER_REQUEST_MAX
-        found = yield from self._records.find_in_steps(dataset, names.keys, names.sdbs, most)
+        found = yield from self._access.find(peer, Action.READ, dataset, names, most)
         if len(found) > SISDB_SERIES_PER_REQUEST_MAX:
             raise InputError(f"{len(found)} series or more: at most {most} in one answer")
         if selection.format is Format.BYTES:
@@ -222,7 +229,7 @@ class RecordService:
             size += sum(map(len, stored))
             answer[f"{key}.{sdb}"] = yield from _rows(selection, table, stored)
         if selection.describe:
-            return answered(message, fields=answer | (yield from self._fields(dataset, names.sdbs)))
+            return answered(message, fields=answer | (yield from self._fields(peer, dataset, names.sdbs)))
         if names.is_single:
             return _rows_response(message, next(iter(answer.values()), []))
         return answered(message, fields=answer) if answer else _rows_response(message, [])
@@ -264,7 +271,7 @@ class RecordService:
         sdbs = read_sdbs(message.fields) or ALL
 
         def answer() -> Job:
-            keys = yield from self._records.keys_in_steps(dataset, sdbs, SISDB_NAMES_PER_ANSWER_MAX)
+            keys = yield from self._access.keys(peer, dataset, sdbs, SISDB_NAMES_PER_ANSWER_MAX)
             if len(keys) > SISDB_NAMES_PER_ANSWER_MAX:
                 raise InputError(f"more than {SISDB_NAMES_PER_ANSWER_MAX} keys: name a table")
             self._broker.after(None, peer, answered(message, fields={"msg": keys}))
@@ -277,26 +284,22 @@ class RecordService:
 
         def answer() -> Job:
             if sdbs:
-                fields = yield from self._fields(dataset, sdbs)
+                fields = yield from self._fields(peer, dataset, sdbs)
             else:
-                fields = {"msg": (yield from self._tables_of(dataset))}
+                fields = {"msg": (yield from self._tables_of(peer, dataset, ALL))}
             self._broker.after(None, peer, answered(message, fields=fields))
 
         self._run_after_writes(peer, message, answer())
 
-    def _tables_of(self, dataset: str) -> Slices[list[str]]:
-        known = yield from self._records.tables_in_steps(dataset)
+    def _tables_of(self, peer: Peer, dataset: str, sdbs: str) -> Slices[list[str]]:
+        known = yield from self._access.tables(peer, dataset, sdbs)
         if len(known) > SISDB_NAMES_PER_ANSWER_MAX:
             raise InputError(f"more than {SISDB_NAMES_PER_ANSWER_MAX} tables")
         return known
 
-    def _fields(self, dataset: str, sdbs: str) -> Slices[dict[str, Any]]:
-        if sdbs == ALL:
-            wanted = yield from self._tables_of(dataset)
-        else:
-            wanted = [sdb for sdb in dict.fromkeys(sdbs.split(",")) if self._records.has_table(dataset, sdb)]
+    def _fields(self, peer: Peer, dataset: str, sdbs: str) -> Slices[dict[str, Any]]:
         found: dict[str, Any] = {}
-        for sdb in wanted:
+        for sdb in (yield from self._tables_of(peer, dataset, sdbs)):
             layout = self._records.layout(dataset, sdb) or ()
             found[f"{sdb}.fields"] = [[field.name, field.type, field.bytes, field.count] for field in layout]
             yield None
@@ -313,6 +316,7 @@ class RecordService:
 
     def _subscribe(self, peer: Peer, message: Message, dataset: str) -> None:
         selection = read_selection(message.fields, "sub")
+        self._access.authorize(peer, Action.READ, dataset, selection.names)
         if selection.format is Format.BYTES:
             self._check_packed(peer, dataset, selection)
         self.subscriptions.add(SeriesSubscription(peer, message.correlation, dataset, selection))
@@ -360,7 +364,9 @@ class RecordService:
         name = _live_name(push.series)
         if self._broker.live.has_subscribers(name):
             notification = Message(kind=Kind.NOTIFICATION, target=Topic(name), payload=write_json(rows))
-            self._broker.live.publish(name, notification)
+            self._broker.live.publish_for(
+                name, notification, lambda peer: self.subscriptions.may_read(peer, push.series)
+            )
 
 
 def _send_layout(peer: Peer, sdb: str, table: PackedTable) -> None:

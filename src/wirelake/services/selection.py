@@ -34,6 +34,10 @@ class Names(Struct, frozen=True):
         """Whether there is one key and one table: the response then has just the records."""
         return not any("," in names or names == ALL for names in (self.keys, self.sdbs))
 
+    @property
+    def has_wildcard(self) -> bool:
+        return ALL in (self.keys, self.sdbs)
+
     def each(self) -> list[tuple[str, str]]:
         """Return each (key, sdb) once. Only valid if neither is `*`."""
         sdbs, keys = dict.fromkeys(self.sdbs.split(",")), dict.fromkeys(self.keys.split(","))

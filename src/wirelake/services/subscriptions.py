@@ -16,10 +16,10 @@ from wirelake.broker.services import failed
 from wirelake.errors import FullError, InputError
 from wirelake.limits import RECORDS_SUBSCRIPTIONS_MAX
 from wirelake.message import FailureCode, Kind, Message, Topic
+from wirelake.roles import Action
+from wirelake.services.record_access import Series, target_of
 from wirelake.services.selection import Format, Selection
 from wirelake.state.records import ALL
-
-Series = tuple[str, str, str]  # data set, key, sdb
 
 
 class SeriesSubscription(Struct, eq=False):
@@ -32,7 +32,7 @@ class SeriesSubscription(Struct, eq=False):
 
     @property
     def has_wildcard(self) -> bool:
-        return ALL in (self.selection.names.keys, self.selection.names.sdbs)
+        return self.selection.names.has_wildcard
 
     def series(self) -> list[Series]:
         """Return the series that it names. Only valid without a wildcard."""
@@ -45,14 +45,16 @@ class SeriesSubscription(Struct, eq=False):
 
 
 class SeriesSubscriptions:
+    """The subscriptions of peers. What a peer may not read is not pushed to it, whatever it subscribed to."""
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._by_peer: dict[str, dict[str, SeriesSubscription]] = {}  # peer id → correlation → subscription
         self._by_series: dict[Series, dict[SeriesSubscription, None]] = {}
         self._wildcards: dict[SeriesSubscription, None] = {}  # with a `*`
         self._newest: dict[
-            str, dict[tuple[SeriesSubscription, str], list[Any]]
-        ] = {}  # peer id → (subscription, name) → newest rows
+            str, dict[tuple[SeriesSubscription, Series], list[Any]]
+        ] = {}  # peer id → (subscription, series) → newest rows
 
     def __bool__(self) -> bool:
         return bool(self._by_peer)
@@ -77,14 +79,24 @@ class SeriesSubscriptions:
                 self._discard(subscription)
 
     def matching(self, series: Series) -> list[SeriesSubscription]:
-        named = list(self._by_series.get(series, ()))
-        return named + [each for each in self._wildcards if each.matches(series)]
+        """Return the subscriptions to a series whose peers may read it."""
+        found = list(self._by_series.get(series, ()))
+        found += [each for each in self._wildcards if each.matches(series)]
+        return [each for each in found if self.may_read(each.peer, series)]
+
+    def may_read(self, peer: Peer, series: Series) -> bool:
+        rights = self._broker.access.rights_of(peer)
+        return rights.allows_all(Action.READ) or rights.allows(Action.READ, target_of(series))
+
+    def targets_of(self, peer: Peer) -> list[str]:
+        """Return the series that a peer subscribed to by their names."""
+        own = self._by_peer.get(peer.id, {}).values()
+        return [target_of(series) for each in own if not each.has_wildcard for series in each.series()]
 
     def push(
         self, series: Series, subscriptions: list[SeriesSubscription], rows: Callable[[Selection], list[Any]]
     ) -> None:
         """Push new records of this series to each subscription, in its format."""
-        name = f"{series[1]}.{series[2]}"
         for subscription in subscriptions:
             if subscription.correlation not in self._by_peer.get(subscription.peer.id, {}):
                 continue  # its peer was closed a moment ago
@@ -95,9 +107,9 @@ class SeriesSubscriptions:
                 subscription.peer.send(failed(subscription.correlation, str(error), FailureCode.GONE))
                 continue
             if subscription.peer.is_congested:
-                self._conflate_or_close(subscription, name, selected)
+                self._conflate_or_close(subscription, series, selected)
             else:
-                self._send(subscription, name, selected)
+                self._send(subscription, series, selected)
 
     def on_close(self, peer: Peer) -> None:
         for subscription in list(self._by_peer.get(peer.id, {}).values()):
@@ -105,10 +117,12 @@ class SeriesSubscriptions:
         self._newest.pop(peer.id, None)
 
     def on_drain(self, peer: Peer) -> None:
-        for (subscription, name), rows in self._newest.pop(peer.id, {}).items():
-            self._send(subscription, name, rows)
+        for (subscription, series), rows in self._newest.pop(peer.id, {}).items():
+            if self.may_read(peer, series):
+                self._send(subscription, series, rows)
 
-    def _send(self, subscription: SeriesSubscription, name: str, rows: list[Any]) -> None:
+    def _send(self, subscription: SeriesSubscription, series: Series, rows: list[Any]) -> None:
+        name = f"{series[1]}.{series[2]}"
         push = Message(kind=Kind.NOTIFICATION, target=Topic(name), correlation=subscription.correlation)
         if subscription.selection.format is Format.BYTES:
             push = replace(push, payload=b"".join(rows))
@@ -116,14 +130,14 @@ class SeriesSubscriptions:
             push = replace(push, fields={"msg": rows} if subscription.selection.names.is_single else {name: rows})
         self._broker.notifier.send(subscription.peer, push)
 
-    def _conflate_or_close(self, subscription: SeriesSubscription, name: str, rows: list[Any]) -> None:
+    def _conflate_or_close(self, subscription: SeriesSubscription, series: Series, rows: list[Any]) -> None:
         """Keep only the newest row for a slow peer, or close it, by the setting for live topics."""
         peer, slow_consumers = subscription.peer, self._broker.slow_consumers
         if not slow_consumers.conflate:
             self.on_close(peer)
             slow_consumers.close(peer)
             return
-        slow_consumers.add_missed(self._newest.setdefault(peer.id, {}), (subscription, name), rows[-1:])
+        slow_consumers.add_missed(self._newest.setdefault(peer.id, {}), (subscription, series), rows[-1:])
 
     def _discard(self, subscription: SeriesSubscription) -> None:
         own = self._by_peer[subscription.peer.id]

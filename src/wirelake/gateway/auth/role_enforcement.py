@@ -17,11 +17,18 @@ ACCESS_DENIED: Final = "access_denied"  # the reason for which a session is clos
 class RoleEnforcement:
     """Change roles, and close the sessions whose subscriptions and services they no longer allow."""
 
-    def __init__(self, broker: Broker, identities: Identities, peers: Callable[[], Iterable[Peer]]) -> None:
-        """`peers` returns all open sessions."""
+    def __init__(
+        self,
+        broker: Broker,
+        identities: Identities,
+        peers: Callable[[], Iterable[Peer]],
+        subscribed: Callable[[Peer], Iterable[tuple[Action, str]]],
+    ) -> None:
+        """`peers` returns all open sessions, `subscribed` what one gets besides topics: the action and the target."""
         self._broker = broker
         self._identities = identities
         self._peers = peers
+        self._subscribed = subscribed
 
     @property
     def roles(self) -> Mapping[str, Role]:
@@ -54,6 +61,7 @@ class RoleEnforcement:
         subscribed += [(glob, glob_target(glob)) for glob in broker.live.patterns_of(peer)]
         targets = [(Action.SUBSCRIBE, *each) for each in subscribed]
         targets += [(Action.PROVIDE, service, service) for service in broker.services.provided_by(peer)]
+        targets += [(action, target, target) for action, target in self._subscribed(peer)]
         rights = broker.access.rights_of(peer)
         for action, name, target in targets:
             if not rights.allows(action, target):

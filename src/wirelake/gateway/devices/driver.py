@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wirelake.commit import Commit
 from wirelake.errors import InputError, StateError, StorageError
@@ -237,12 +238,14 @@ class DeviceDriver(GatewayDriver):
     # Steps
 
     def _publish(self, report: Message) -> Commit | None:
-        """Publish a report. If that fails, now or later, withdraw it so that its repeat is accepted."""
-        frame = self._frame
+        """Publish a report of this device. If that fails, now or later, withdraw it so that its repeat is accepted."""
+        frame, own = self._frame, report
+        if report.source != self.identity:  # a device speaks for nobody else
+            own = replace(report, source=self.identity)
         if frame is None:
-            return super()._publish(report)
+            return super()._publish(own)
         try:
-            commit = super()._publish(report)
+            commit = super()._publish(own)
         except StorageError as error:
             self._session.withdraw(frame, report)
             return Commit.resolved(error)

@@ -17,20 +17,23 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from wirelake.broker.access import AccessPolicy
 from wirelake.broker.peer import Peer
-from wirelake.broker.services import failed
+from wirelake.broker.services import failed, failed_with
 from wirelake.config import FetchSection
-from wirelake.errors import EncodeError, FetchError, InputError, ProtocolError, TranslationError
+from wirelake.errors import AccessDeniedError, EncodeError, FetchError, InputError, ProtocolError, TranslationError
 from wirelake.gateway.fetch.exchange import HttpRequest, HttpResponse, build_request, exchange
 from wirelake.gateway.fetch.urls import AllowList, IpAddress, Url, is_public, parse_address, redirected
 from wirelake.gateway.scheduling import Spawn
 from wirelake.limits import FETCH_ERROR_CHARS, FETCH_WAITING_MAX
 from wirelake.message import FailureCode, Kind, Message
 from wirelake.protocols.text import read_json, text_of
+from wirelake.roles import Action
 
 _log = logging.getLogger(__name__)
 Resolve = Callable[[str, int], Awaitable[list[str]]]  # host and port → addresses
 
+_SERVICE: Final = "fetch"  # in the target of the right to call
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _KEEPS_METHOD: Final = frozenset({307, 308})
 _CHARSET: Final = re.compile(r"charset=\"?([\w-]+)", re.IGNORECASE)
@@ -44,11 +47,16 @@ class Fetcher:
         settings: FetchSection,
         spawn: Spawn,
         is_stopping: Callable[[], bool],
+        access: AccessPolicy,
     ) -> None:
-        """Run fetches with `spawn`. While `is_stopping` returns True, peers get no more responses."""
+        """Run fetches with `spawn`, for peers that `access` allows to call `fetch/HOST`.
+
+        While `is_stopping` returns True, peers get no more responses.
+        """
         self.resolve: Resolve = _resolve
         self._spawn = spawn
         self._is_stopping = is_stopping
+        self._access = access
         self._waiting = 0
         self.apply(settings)
 
@@ -64,7 +72,7 @@ class Fetcher:
 
     def __call__(self, peer: Peer, message: Message, _now_s: float) -> None:
         request = build_request(message)  # the broker answers its InputError
-        self._check(request.url)
+        self._check(peer, request.url)
         if self._waiting >= FETCH_WAITING_MAX:
             peer.send(failed(message.correlation, "too many fetches are queued; try again", FailureCode.BUSY))
             return
@@ -75,9 +83,11 @@ class Fetcher:
         settings = self._settings
         try:
             async with asyncio.timeout(settings.timeout_s):
-                answer = await self._fetch(request)
+                answer = await self._fetch(peer, request)
         except TimeoutError:
             answer = failed("", f"no complete response within {settings.timeout_s:g} s", FailureCode.TIMEOUT)
+        except AccessDeniedError as error:  # of a redirect
+            answer = failed_with(error)
         except (FetchError, InputError) as error:
             answer = failed("", str(error), FailureCode.PROVIDER_LOST)
         except (OSError, ssl.SSLError) as error:
@@ -90,7 +100,7 @@ class Fetcher:
         if message.correlation and not self._is_stopping():
             _send(peer, replace(answer, correlation=message.correlation))
 
-    async def _fetch(self, request: HttpRequest) -> Message:
+    async def _fetch(self, peer: Peer, request: HttpRequest) -> Message:
         async with self._slots:
             for _ in range(self._settings.redirects_max + 1):
                 response = await self._exchange(request)
@@ -98,7 +108,7 @@ class Fetcher:
                 if response.status not in _REDIRECTS or location is None:
                     return _to_message(response)
                 url = redirected(request.url, location)
-                self._check(url)
+                self._check(peer, url)
                 request = request.redirect(url, as_get=response.status not in _KEEPS_METHOD)
         raise FetchError(f"more than {self._settings.redirects_max} redirects")
 
@@ -124,7 +134,8 @@ class Fetcher:
             raise InputError(f"{url.host} has an address that may not be fetched from")
         return allowed
 
-    def _check(self, url: Url) -> None:
+    def _check(self, peer: Peer, url: Url) -> None:
+        self._access.authorize(peer, Action.CALL, f"{_SERVICE}/{url.host}")
         if not self._allowed.covers(url):
             raise InputError(f"{url.scheme}://{url.authority}{url.path} is not below any URL of fetch.allow")
 

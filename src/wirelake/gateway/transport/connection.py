@@ -10,6 +10,7 @@ from wirelake.cleanup import clean_up
 from wirelake.errors import AccessDeniedError, ProtocolError, StorageError
 from wirelake.gateway.auth.admission import Slot, account_for, address_of, charge, host_of
 from wirelake.gateway.auth.logins import ANONYMOUS
+from wirelake.gateway.auth.role_enforcement import ACCESS_DENIED
 from wirelake.gateway.transport.context import Endpoint
 from wirelake.gateway.transport.driver import TELEMETRY, GatewayDriver
 from wirelake.gateway.transport.outbox import Outbox, undelivered_bytes
@@ -285,6 +286,9 @@ class Connection(GatewayDriver, asyncio.Protocol):
                 self._dispatch_waiting(monotonic() + GATEWAY_TURN_S)
         except StorageError as error:
             self.on_storage_error(error)
+            return
+        except AccessDeniedError as error:  # of a report for another device: it must not be confirmed
+            self.close(Closing(ACCESS_DENIED, str(error)))
             return
         if step.closing is not None:
             self._finish(step.closing)

@@ -376,6 +376,10 @@ class Upstreams:
         for upstream in self.all.values():
             upstream.apply(settings)
 
+    def calls_of(self, subscriber: Peer) -> list[str]:
+        """Return the calls that a peer is subscribed to services of upstreams by, as SERVICE/OPERATION."""
+        return [call for upstream in self.all.values() for call in upstream.coalescer.calls_of(subscriber)]
+
     def unsubscribe(self, subscriber: Peer, interest: Interest) -> None:
         """End a subscription. A service may have several upstreams, so ask all of them."""
         for upstream in self.all.values():
