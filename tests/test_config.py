@@ -54,6 +54,8 @@ def test_the_environment_goes_over_the_file_and_the_command_line_over_both(tmp_p
         ("[listen]\ncomet = 'nowhere'", "listen.comet"),
         ("[listen]\ncomet = 'h:70000'", "listen.comet"),
         ("[tls]\ncert = 'a.pem'", "tls.cert"),
+        ("[tls]\nclient_identity = 'cn'", "tls.client_identity needs tls.client_ca"),
+        ("[tls]\nclient_identity = 'dn'", "tls.client_identity"),
         ("[sisnet]\ndata_sets = ['redis']", "sisnet.data_sets"),
         ("[sisnet]\ndata_sets = ['a:b']", "sisnet.data_sets"),
         ("[listen", "at end of document"),

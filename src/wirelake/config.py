@@ -86,6 +86,9 @@ class TlsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str = ""  # its private key
     handshake_s: Seconds = GATEWAY_TLS_HANDSHAKE_S  # from an accepted connection to a finished handshake
     client_ca: str = ""  # clients need a certificate that this authority signed
+    client_identity: Literal["", "cn", "san"] = (
+        ""  # what in it must be the name of the identity that logs in: the common name, or an alternative name
+    )
 
 
 class AuthSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -238,6 +241,8 @@ def load(
         settings.address(name)
     if bool(settings.tls.cert) != bool(settings.tls.key):
         raise InputError("settings: tls.cert and tls.key go together")
+    if settings.tls.client_identity and not settings.tls.client_ca:
+        raise InputError("settings: tls.client_identity needs tls.client_ca, and with it tls.cert and tls.key")
     check_log(settings.log)
     check_lake(settings.lake)
     check_roles(settings.roles)

@@ -1,4 +1,4 @@
-"""Make self-signed certificates."""
+"""Make certificates: self-signed ones, and those of clients."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -47,3 +47,41 @@ def unverified_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
+
+
+class Authority:
+    """Sign the certificates of clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.cert_file, key_file = make_certificate(folder / "authority", "authority")
+        self._certificate = x509.load_pem_x509_certificate(self.cert_file.read_bytes())
+        key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        self._key = key
+
+    def client(self, *common_names: str, alternative: str = "") -> ssl.SSLContext:
+        """Return a client context with a certificate of these names; it accepts any certificate of a server."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.now(UTC)
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name) for name in common_names])
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._certificate.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+        )
+        if alternative:
+            names = x509.SubjectAlternativeName([_general_name(alternative)])
+            builder = builder.add_extension(names, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        file = self._folder / f"{certificate.serial_number}.pem"
+        encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        private = key.private_bytes(encoding, form, serialization.NoEncryption())
+        file.write_bytes(certificate.public_bytes(encoding) + private)
+        context = unverified_context()
+        context.load_cert_chain(file)
+        return context

@@ -1,6 +1,7 @@
 """A bare comet connection, for what well-behaved clients never do, and a gateway that listens for it."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,9 +33,11 @@ class Phone:
         self._writer = writer
 
     @classmethod
-    async def connect(cls, port: int, client_id: str = "", token: str = "") -> Self:
+    async def connect(
+        cls, port: int, client_id: str = "", token: str = "", *, tls: ssl.SSLContext | None = None
+    ) -> Self:
         """Connect, and log in if there is a client id."""
-        phone = cls(*await asyncio.open_connection(HOST, port))
+        phone = cls(*await asyncio.open_connection(HOST, port, ssl=tls))
         if client_id:
             phone.send(frames.Auth(client_id, token))
             assert isinstance(await phone.receive(), frames.AuthSuccess)

@@ -1,6 +1,7 @@
 """A bare redis connection, for answers byte by byte."""
 
 import asyncio
+import ssl
 from typing import Self
 
 from gateway.running_gateway import HOST, WAIT_S, Running
@@ -20,8 +21,8 @@ class RedisConnection:
         self._received: list[bytes] = []
 
     @classmethod
-    async def connect(cls, running: Running) -> Self:
-        return cls(*await asyncio.open_connection(HOST, running.port("redis")))
+    async def connect(cls, running: Running, *, tls: ssl.SSLContext | None = None) -> Self:
+        return cls(*await asyncio.open_connection(HOST, running.port("redis"), ssl=tls))
 
     async def __aenter__(self) -> Self:
         return self
@@ -31,6 +32,9 @@ class RedisConnection:
 
     def send(self, *words: bytes) -> None:
         self._writer.write(Command(words).encode())
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
 
     async def receive(self) -> bytes:
         async with asyncio.timeout(WAIT_S):

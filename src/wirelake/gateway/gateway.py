@@ -202,6 +202,7 @@ class Gateway:
             self.flush_soon,
             self.now_ms,
             self._is_stopping,
+            self._settings_in_force,
         )
         self._login_flow = LoginFlow(
             self.settings,

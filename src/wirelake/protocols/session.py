@@ -22,6 +22,7 @@ LOGIN = "login"
 RESUME = "resume"  # name of a CONTROL message: may the session with this `sid` go on here? Answered by a RESPONSE
 REKEY = "rekey"  # name of a CONTROL message: the session has a new `resumption`
 RESUME_SECRET_BYTES = 32
+ACCESS_DENIED = "access_denied"  # code of a Closing: the roles of the identity no longer allow what the session does
 
 
 class Closing(Struct, frozen=True):

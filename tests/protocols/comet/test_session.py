@@ -19,7 +19,7 @@ from wirelake.protocols.comet.protocol import PROTOCOL
 from wirelake.protocols.comet.server import ServerSession
 from wirelake.protocols.comet.session import ClientState, ServerState, SessionSettings
 from wirelake.protocols.frame import Sender
-from wirelake.protocols.session import Closing
+from wirelake.protocols.session import ACCESS_DENIED, Closing
 
 LOGIN = control(Op.LOGIN, credentials=Credentials("phone-1", "t0ken"), correlation="in")
 OK = Message(kind=Kind.RESPONSE)
@@ -361,7 +361,12 @@ def test_bytes_that_cannot_be_read_get_error_4_and_close(private: rsa.RSAPrivate
 
 
 @pytest.mark.parametrize(
-    ("reason", "code"), [("replaced", ErrorCode.CONNECTED_ELSEWHERE), ("shutdown", ErrorCode.SERVER_ERROR)]
+    ("reason", "code"),
+    [
+        ("replaced", ErrorCode.CONNECTED_ELSEWHERE),
+        ("shutdown", ErrorCode.SERVER_ERROR),
+        (ACCESS_DENIED, ErrorCode.ACCESS_DENIED),
+    ],
 )
 def test_goodbye_says_why(private: rsa.RSAPrivateKey, reason: str, code: ErrorCode) -> None:
     talking = logged_in(private)

@@ -19,7 +19,7 @@ from wirelake.protocols.magline.constants import (
 )
 from wirelake.protocols.magline.redaction import redact
 from wirelake.protocols.magline.session import ServerState
-from wirelake.protocols.session import Closing, Step
+from wirelake.protocols.session import ACCESS_DENIED, Closing, Step
 
 LOGIN = b'{"user":"ann","token":"t0ken"}'
 NEWS = Message(kind=Kind.NOTIFICATION, target=Topic("@news"), id="n1", payload=b"hi")
@@ -548,6 +548,11 @@ def test_what_cannot_be_read_ends_the_connection(error: ProtocolError, told: int
 def test_goodbye_says_why(code: str, reason: int) -> None:
     step = ready().session.close(Closing(code), 0.0)
     assert step == Step(frames=[frames.Fin(reason, seq=1)], closing=Closing(code))
+
+
+def test_a_session_that_is_no_longer_allowed_gets_err_11_and_ends() -> None:
+    step = ready().session.close(Closing(ACCESS_DENIED, "access denied: subscribe @a"), 0.0)
+    assert closes(step, ACCESS_DENIED) == (11, 1)
 
 
 def test_silence_ends_with_fin_2_and_pings_prevent_it() -> None:

@@ -10,6 +10,7 @@ from wirelake.broker.services import failed
 from wirelake.config import Settings
 from wirelake.errors import StorageError
 from wirelake.gateway.auth.admission import host_of
+from wirelake.gateway.auth.client_certificates import certified_names
 from wirelake.gateway.auth.logins import Logins
 from wirelake.gateway.auth.resumption import SessionResumption
 from wirelake.gateway.metrics import Counters
@@ -29,6 +30,7 @@ REFUSALS: Final = {
     "unknown": (Refusal.INVALID, "invalid token"),
     "wrong_token": (Refusal.INVALID, "invalid token"),
     "key_lost": (Refusal.INVALID, "invalid token"),
+    "certificate": (Refusal.INVALID, "invalid token"),
     "unknown_device": (Refusal.INVALID, "unknown device"),
     "busy": (Refusal.BUSY, "too many logins at once; try again"),
     "connected": (Refusal.CONNECTED, "this client is connected already"),
@@ -71,7 +73,7 @@ class LoginFlow:
 
     def start(self, connection: Connection, message: Message, credentials: Credentials) -> None:
         """Answer a login: at once if the credentials need no slow check, else when it is done."""
-        verdict = self._logins.known(credentials)
+        verdict = self._logins.known(credentials, certified_names(self._settings.tls, connection.certificate))
         if verdict is not None:
             self._decide(connection, message, credentials, verdict.identity, verdict.reason)
         else:
@@ -90,8 +92,9 @@ class LoginFlow:
     async def _check(self, connection: Connection, message: Message, credentials: Credentials) -> None:
         now_s = self._now_s()
         left_s = connection.session.deadlines.get(LOGIN, now_s + GATEWAY_LOGIN_DELAY_MAX_S) - now_s
+        names = certified_names(self._settings.tls, connection.certificate)
         try:
-            verdict = await self._logins.check(credentials, host_of(connection.address), max(left_s, 0.0))
+            verdict = await self._logins.check(credentials, host_of(connection.address), max(left_s, 0.0), names)
         except StorageError as error:
             connection.on_storage_error(error)
             return

@@ -47,8 +47,12 @@ class Verdict(Struct, frozen=True):
 UNKNOWN = Verdict("", "unknown")
 WRONG = Verdict("", "wrong_token")
 KEY_LOST = Verdict("", "key_lost")  # the token was hashed with another key than the one in keys/
+CERTIFICATE = Verdict("", "certificate")  # the client has the certificate of another name
 BUSY = Verdict("", "busy")
 UNREGISTERED = Verdict("", "unknown_device")
+
+
+Names = frozenset[str] | None  # as whom the certificate of a client lets it log in; None: as anybody
 
 
 class _Check(Struct):
@@ -89,12 +93,16 @@ class Logins:
         self.open_to_all = settings.auth.open
         self.failures.failed_max = settings.limits.failed_logins
 
-    def known(self, credentials: Credentials) -> Verdict | None:
-        """Return the verdict if it needs no slow check."""
+    def known(self, credentials: Credentials, names: Names = None) -> Verdict | None:
+        """Return the verdict if it needs no slow check. `names` are those that the client's certificate allows."""
+        is_certified = _is_certified(credentials.user, names)
         if self.open_to_all:
-            return Verdict(credentials.user or ANONYMOUS)
+            return Verdict(credentials.user or ANONYMOUS) if is_certified else CERTIFICATE
         if credentials.is_device:
-            return Verdict(credentials.user) if self._is_device(credentials.user) else UNREGISTERED
+            is_device = self._is_device(credentials.user)
+            return (Verdict(credentials.user) if is_certified else CERTIFICATE) if is_device else UNREGISTERED
+        if not is_certified:
+            return None  # this refusal takes as long as that of a wrong token
         identity = self._identities.find(credentials.user)
         if identity is not None and self.token_key.verify(identity.token_hash, credentials.token):
             return Verdict(identity.name)
@@ -102,27 +110,26 @@ class Logins:
             return Verdict(credentials.user)
         return None
 
-    async def check(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
+    async def check(self, credentials: Credentials, host: str, login_s: float, names: Names = None) -> Verdict:
         """Decide within `login_s`, delays included, unless the checks themselves take longer. Cancel to give up."""
-        quick = self.known(credentials)
+        quick = self.known(credentials, names)
         if quick is not None:
             return quick
-        verdict = await self._join(self._digest(credentials), self._check(credentials, host, login_s))
+        is_certified = _is_certified(credentials.user, names)
+        key = bytes([is_certified]) + self._digest(credentials)
+        verdict = await self._join(key, self._check(credentials, host, login_s, is_certified))
         if verdict is BUSY:
             await asyncio.sleep(login_s * GATEWAY_LOGIN_DELAY_SHARE)
         return verdict
 
-    def known_bare(self, token: str) -> Verdict | None:
+    def known_bare(self, token: str, names: Names = None) -> Verdict | None:
         """Return the verdict on a token without a name, if it needs no slow check."""
-        identity = self._identities.find_by_token(self.token_key, token)
-        if identity is not None:
-            return Verdict(identity.name)
-        name = self._bare.get(self._digest(Credentials("", token)))
-        return Verdict(name) if name is not None and self._identities.is_verified(name, token) else None
+        name = self._find_known_bare(token)
+        return Verdict(name) if name is not None and _is_certified(name, names) else None
 
-    async def check_bare(self, token: str, host: str, login_s: float) -> Verdict:
+    async def check_bare(self, token: str, host: str, login_s: float, names: Names = None) -> Verdict:
         """Decide on a token without a name. One that a person chose is tried against the newest of such tokens."""
-        quick = self.known_bare(token)
+        quick = self.known_bare(token, names)
         if quick is not None:
             return quick
         credentials = Credentials("", token)
@@ -130,7 +137,15 @@ class Logins:
         verdict = await self._join(key, self._check_bare(credentials, host, login_s))
         if verdict is BUSY:
             await asyncio.sleep(login_s * GATEWAY_LOGIN_DELAY_SHARE)
-        return verdict
+        return verdict if not verdict.identity or _is_certified(verdict.identity, names) else CERTIFICATE
+
+    def _find_known_bare(self, token: str) -> str | None:
+        """Return the name of the identity that has this token, if that needs no slow check."""
+        identity = self._identities.find_by_token(self.token_key, token)
+        if identity is not None:
+            return identity.name
+        name = self._bare.get(self._digest(Credentials("", token)))
+        return name if name is not None and self._identities.is_verified(name, token) else None
 
     async def _join(self, key: bytes, work: Coroutine[None, None, Verdict]) -> Verdict:
         check = self._checks.get(key)
@@ -153,7 +168,7 @@ class Logins:
         if check is not None and check.task is task:
             del self._checks[key]
 
-    async def _check(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
+    async def _check(self, credentials: Credentials, host: str, login_s: float, is_certified: bool) -> Verdict:
         name, token = credentials.user, credentials.token
         failing = self.failures.key(host, name)
         with self._counted(failing) as delay_s:
@@ -165,13 +180,15 @@ class Logins:
                 is_match = await self._matches(identity, token, host)
             except BusyError:
                 return BUSY
-        if identity is not None and is_match and self._identities.find(name) is identity:
+        if is_certified and identity is not None and is_match and self._identities.find(name) is identity:
             self._accept(identity, token)
             self.failures.clear(failing)
             return Verdict(name)
         self.failures.add(failing)
         if identity is None:
             return UNKNOWN
+        if not is_certified:
+            return CERTIFICATE
         return KEY_LOST if self.token_key.uses_other_key(identity.token_hash) else WRONG
 
     async def _check_bare(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
@@ -185,6 +202,9 @@ class Logins:
                 identity = await self._find_bare(token, host)
             except BusyError:
                 return BUSY
+        known = self._find_known_bare(token)
+        if known is not None:
+            return Verdict(known)
         if identity is not None and self._identities.find(identity.name) is identity:
             self._accept(identity, token)
             self._remember_bare(token, identity.name)
@@ -241,3 +261,7 @@ class Logins:
     def _digest(self, credentials: Credentials) -> bytes:
         both = f"{len(credentials.user)}:{credentials.user}{credentials.token}".encode("utf-8", "surrogatepass")
         return hashlib.blake2b(both, key=self._key, digest_size=32).digest()
+
+
+def _is_certified(name: str, names: Names) -> bool:
+    return names is None or name in names

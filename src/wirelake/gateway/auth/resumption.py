@@ -14,17 +14,19 @@ from typing import Final
 from wirelake.broker.broker import Broker
 from wirelake.broker.services import failed
 from wirelake.commit import Commit
+from wirelake.config import Settings
 from wirelake.errors import StorageError
+from wirelake.gateway.auth.client_certificates import certified_names
 from wirelake.gateway.metrics import Counters
 from wirelake.gateway.recorder import Recorder
 from wirelake.gateway.transport.connection import Connection
 from wirelake.message import Kind, Message, Op, control_op
 from wirelake.protocols import registry
 from wirelake.protocols.protocol import Refusal
-from wirelake.protocols.session import REKEY, RESUME, RESUME_SECRET_BYTES, Closing, Resumption
+from wirelake.protocols.session import ACCESS_DENIED, REKEY, RESUME, RESUME_SECRET_BYTES, Closing, Resumption
 from wirelake.state.sessions import ResumableSession, Sessions
 
-_FINAL_CLOSINGS: Final = frozenset({"fin_normal", "replaced"})  # after these nobody resumes the session
+_FINAL_CLOSINGS: Final = frozenset({"fin_normal", "replaced", ACCESS_DENIED})  # after these nobody resumes the session
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class SessionResumption:
         flush_soon: Callable[[], None],
         now_ms: Callable[[], int],
         is_stopping: Callable[[], bool],
+        settings: Callable[[], Settings],
     ) -> None:
         """`connections` are the open ones by id. While `is_stopping` returns True, no session is stored."""
         self._sessions = sessions
@@ -52,6 +55,7 @@ class SessionResumption:
         self._flush_soon = flush_soon
         self._now_ms = now_ms
         self._is_stopping = is_stopping
+        self._settings = settings
         self._live: dict[bytes, Connection] = {}  # by sid
         self._sids: dict[str, bytes] = {}  # by the connection's id: its session may have started anew meanwhile
         self._no_secret = os.urandom(RESUME_SECRET_BYTES)  # so that an unknown sid takes as long as a wrong proof
@@ -105,13 +109,16 @@ class SessionResumption:
         sid = bytes.fromhex(message.fields["sid"])
         live = self._live.get(sid)
         stored = self._find(sid, live, connection.protocol)
-        if not session.may_resume(self._no_secret if stored is None else stored.resume_secret) or stored is None:
-            reason = "unknown_session" if stored is None else "wrong_proof"
+        is_proven = session.may_resume(self._no_secret if stored is None else stored.resume_secret)
+        names = certified_names(self._settings().tls, connection.certificate)
+        is_certified = stored is None or names is None or stored.identity in names
+        if stored is None or not is_proven or not is_certified:
+            reason = "unknown_session" if stored is None else "wrong_proof" if not is_proven else "certificate"
             self._counters.logins[connection.protocol, reason] += 1
             self._recorder.event(connection, "refuse", {"reason": reason})
             extra = {"session": connection.id, "address": connection.address, "reason": reason}
             _log.info("resume refused", extra=extra)
-            self._refuse(connection, message)  # with the same text for both
+            self._refuse(connection, message)  # with the same text for all of them
             return
         before, connection.identity = connection.identity, stored.identity
         try:

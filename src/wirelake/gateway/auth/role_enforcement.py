@@ -1,17 +1,14 @@
 """Apply changes of roles to the sessions that are open."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
 
 from wirelake.broker.access import glob_target
 from wirelake.broker.broker import Broker
 from wirelake.broker.peer import Peer
 from wirelake.commit import Commit
-from wirelake.protocols.session import Closing
+from wirelake.protocols.session import ACCESS_DENIED, Closing
 from wirelake.roles import Action, Role, check_role_names
 from wirelake.state.identities import Identities
-
-ACCESS_DENIED: Final = "access_denied"  # the reason for which a session is closed
 
 
 class RoleEnforcement:
@@ -65,5 +62,7 @@ class RoleEnforcement:
         rights = broker.access.rights_of(peer)
         for action, name, target in targets:
             if not rights.allows(action, target):
-                peer.close(Closing(ACCESS_DENIED, str(broker.access.denied(peer, action, name))))
+                error = broker.access.denied(peer, action, name)
+                broker.on_close(peer)  # first: a connection that closes may still be written to
+                peer.close(Closing(ACCESS_DENIED, str(error)))
                 return

@@ -34,7 +34,8 @@ from starlette.responses import Response
 from wirelake.broker.access import AccessPolicy
 from wirelake.config import Settings
 from wirelake.gateway.auth.admission import Admission
-from wirelake.gateway.auth.logins import ANONYMOUS, Logins
+from wirelake.gateway.auth.client_certificates import certified_names
+from wirelake.gateway.auth.logins import ANONYMOUS, Logins, Names
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access
@@ -188,6 +189,9 @@ class Authenticator:
                 return False
         session = self.cookie_sessions.find(context)
         if session is not None:
+            names = None if session.is_admin else self._names(context)
+            if names is not None and session.identity not in names:
+                return False
             context.identity, context.is_admin = session.identity, session.is_admin
         elif self._settings().auth.open:
             context.identity = ANONYMOUS
@@ -200,9 +204,9 @@ class Authenticator:
         name, colon, secret = token.partition(":")
         user = unquote(name) if colon else ""
         if colon:
-            check = self._logins.check(Credentials(user, secret), context.host, HTTP_LOGIN_S)
+            check = self._logins.check(Credentials(user, secret), context.host, HTTP_LOGIN_S, self._names(context))
         else:  # also with auth.open: a mistyped admin token must not become an anonymous identity
-            check = self._logins.check_bare(token, context.host, HTTP_LOGIN_S)
+            check = self._logins.check_bare(token, context.host, HTTP_LOGIN_S, self._names(context))
         verdict = await context.connection.run_while_open(check)
         if not verdict.identity:
             self._refuse(context, user, verdict.reason)
@@ -214,9 +218,17 @@ class Authenticator:
             context.identity, context.is_admin = ADMIN, True
             return True
         name, colon, secret = token.partition(":")
-        known = self._logins.known(Credentials(unquote(name), secret)) if colon else self._logins.known_bare(token)
+        names = self._names(context)
+        if colon:
+            known = self._logins.known(Credentials(unquote(name), secret), names)
+        else:
+            known = self._logins.known_bare(token, names)
         context.identity = "" if known is None else known.identity
-        return known is not None
+        return bool(context.identity)
+
+    def _names(self, context: RequestContext) -> Names:
+        """Return the names that the certificate of the sender allows."""
+        return certified_names(self._settings().tls, context.connection.certificate)
 
     def _is_own_host(self, context: RequestContext) -> bool:
         """Return whether the request names this gateway by an address, as localhost, or by a name in the settings.

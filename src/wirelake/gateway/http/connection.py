@@ -10,7 +10,7 @@ derives from `HttpToolsProtocol`, and uses those of its attributes that have no 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeVar, cast
 
@@ -167,6 +167,11 @@ class HttpConnection(HttpToolsProtocol):
         super().data_received(data)
         if self._is_in_head and self._head_bytes > HTTP_HEAD_BYTES_MAX:
             self._refuse(ApiError(431, f"request line and headers exceed the limit of {HTTP_HEAD_BYTES_MAX} bytes"))
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """Return the certificate that the peer proved to have, as `ssl.SSLSocket.getpeercert` does."""
+        return cast(Mapping[str, Any] | None, self.transport.get_extra_info("peercert"))
 
     async def run_while_open(self, work: Coroutine[Any, Any, T]) -> T:
         """Check a token for the current request; ClientDisconnect if the connection ends meanwhile.

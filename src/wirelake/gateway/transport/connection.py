@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 
 from wirelake.cleanup import clean_up
 from wirelake.errors import AccessDeniedError, ProtocolError, StorageError
@@ -66,6 +67,11 @@ class Connection(GatewayDriver, asyncio.Protocol):
             return 0
         tls_buffer_bytes_max = GATEWAY_TLS_BUFFERS * self._context.settings().limits.pending_bytes
         return self.bytes_out - undelivered_bytes(transport, tls_buffer_bytes_max)
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """Return the certificate that the peer proved to have, as `ssl.SSLSocket.getpeercert` does."""
+        return None if self._transport is None else self._transport.get_extra_info("peercert")
 
     def send(self, message: Message) -> None:
         super().send(message)

@@ -25,10 +25,11 @@ from wirelake.protocols.comet.constants import (
 from wirelake.protocols.comet.session import SERVER_MACHINE, ServerState, SessionSettings
 from wirelake.protocols.comet.translation import from_message, notification, to_message
 from wirelake.protocols.frame import Frame, Sender
-from wirelake.protocols.session import Closing, Session, Step
+from wirelake.protocols.session import ACCESS_DENIED, Closing, Session, Step
 
 _TOPIC = re.compile(r"@[\w/\-@$.]*")  # letters and digits of any script
 _HEAD_BYTES = 3  # length and type
+_CLOSING_CODES = {"replaced": ErrorCode.CONNECTED_ELSEWHERE, ACCESS_DENIED: ErrorCode.ACCESS_DENIED}
 _LIST_HEAD_BYTES = 2  # type and count
 _EACH_BYTES = 1 + 2 + 2 + 8 + crypto.NONCE_BYTES + crypto.TAG_BYTES  # of each message besides id and content
 _BACKLOG_LIMITS = {
@@ -217,8 +218,7 @@ class ServerSession(Session):
         step.closing = Closing(error.code, str(error))
 
     def _goodbye(self, closing: Closing, _now_s: float, step: Step) -> None:
-        replaced = closing.code == "replaced"
-        code = ErrorCode.CONNECTED_ELSEWHERE if replaced else ErrorCode.SERVER_ERROR
+        code = _CLOSING_CODES.get(closing.code, ErrorCode.SERVER_ERROR)
         step.frames.append(frames.Error(code, closing.text or closing.code))
         step.closing = closing
 

@@ -87,7 +87,7 @@ SERVER_MACHINE = StateMachine(
         *closing_transitions(
             (S.NEW, S.CHECKING, S.KEYLESS, S.READY),
             S.CLOSED,
-            close="error 2 when replaced, else 3; close",
+            close="error 2 when replaced, 7 when access is denied, else 3; close",
             fail="error 4, close",
             flood="error 6, close: too many answers wait",
         ),

@@ -35,7 +35,7 @@ from wirelake.protocols.magline.constants import (
     Reason,
 )
 from wirelake.protocols.magline.frames import HEAD_BYTES
-from wirelake.protocols.session import Closing, Session, Step
+from wirelake.protocols.session import ACCESS_DENIED, Closing, Session, Step
 from wirelake.protocols.settings import Count, ProtocolSettings, Seconds
 from wirelake.protocols.state_machine import (
     ANY_FRAME,
@@ -373,6 +373,10 @@ class SealedSession(Session):
         self._end(Reason.ERROR, Closing(error.code, str(error)), step)
 
     def _goodbye(self, closing: Closing, _now_s: float, step: Step) -> None:
+        if closing.code == ACCESS_DENIED:
+            step.frames.append(frames.Err(0, ErrorNumber.ACCESS_DENIED.value, little=self._little))
+            self._end(Reason.ERROR, closing, step)
+            return
         self._end(REASONS.get(closing.code, Reason.NORMAL), closing, step)
 
     def _silent(self, _event: str, _now_s: float, step: Step) -> None:
