@@ -168,6 +168,11 @@ class AccessPolicy:
         if not self.rights_of(requester).allows(action, target):
             raise self.denied(requester, action, target)
 
+    def authorize_all(self, requester: Requester, action: Action, glob: str) -> None:
+        """Do the same for everything that a redis pattern matches."""
+        if not self.rights_of(requester).allows(action, glob_target(glob)):
+            raise self.denied(requester, action, glob)
+
     def denied(self, requester: Requester, action: Action, target: str) -> AccessDeniedError:
         """Return the error of a refusal, which is counted and recorded."""
         error = AccessDeniedError(requester.identity, action, target)

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from wirelake.broker.access import AccessPolicy, glob_target
+from wirelake.broker.access import AccessPolicy
 from wirelake.broker.consumer import as_message
 from wirelake.broker.delivery import Notifier, Record, SlowConsumers
 from wirelake.broker.devices import Devices
@@ -356,8 +356,7 @@ class Broker:
         for name in topics:
             self.access.authorize(peer, Action.SUBSCRIBE, name)
         for glob in patterns:
-            if not self.access.rights_of(peer).allows(Action.SUBSCRIBE, glob_target(glob)):
-                raise self.access.denied(peer, Action.SUBSCRIBE, glob)
+            self.access.authorize_all(peer, Action.SUBSCRIBE, glob)
         commit = None
         retained = []
         for name in topics:

@@ -240,7 +240,7 @@ async def test_a_broadcast_is_sent_again_until_its_receipt_or_its_end(tmp_path: 
 
 async def test_the_service_broadcasts_for_every_protocol(tmp_path: Path) -> None:
     async with (
-        gateway(tmp_path, "esnp", identities=[BOB], devices=[("d1", 0, None)]) as running,
+        gateway(tmp_path, "esnp", identities=[(*BOB, "admin")], devices=[("d1", 0, None)]) as running,
         await Meter.connect(running.port("apostol")) as meter,
         EsnpClient(HOST, running.port("esnp"), *BOB) as client,
     ):
@@ -316,7 +316,7 @@ async def test_what_is_collected_has_limits(tmp_path: Path, monkeypatch: pytest.
 
 async def test_only_so_many_broadcasts_at_once_and_whoever_leaves_makes_room(tmp_path: Path) -> None:
     async with (
-        calling(tmp_path, "apostol", "esnp", identities=[BOB], devices=[("d1", 0, None)]) as caller,
+        calling(tmp_path, "apostol", "esnp", identities=[(*BOB, "admin")], devices=[("d1", 0, None)]) as caller,
         await Meter.connect(caller.port("apostol")) as meter,
         EsnpClient(HOST, caller.port("esnp"), *BOB) as client,
     ):

@@ -28,7 +28,9 @@ async def answer(request: DeviceRequest) -> Any:
 @asynccontextmanager
 async def meter_and_asker(folder: Path) -> AsyncIterator[tuple[Running, EsnpClient]]:
     async with (
-        running_gateway(folder, "apostol", "esnp", identities=[ANN], devices=[("m1", 0, bytes(16))]) as running,
+        running_gateway(
+            folder, "apostol", "esnp", identities=[(*ANN, "admin")], devices=[("m1", 0, bytes(16))]
+        ) as running,
         ApostolDevice(HOST, running.port("apostol"), "m1", 0, bytes(16), handler=answer) as device,
         EsnpClient(HOST, running.port("esnp"), *ANN) as client,
     ):

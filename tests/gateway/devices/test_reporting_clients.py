@@ -61,7 +61,8 @@ async def station(caller: Calling, name: str, token: str) -> AsyncIterator[Stati
 
 @asynccontextmanager
 async def gateway(folder: Path, *listeners: str, **rest: Any) -> AsyncIterator[Calling]:
-    async with calling(folder, "station", *listeners, identities=[ANN, NORTH, SOUTH, QUIET], **rest) as caller:
+    identities = [(*ANN, "admin"), NORTH, SOUTH, QUIET]
+    async with calling(folder, "station", *listeners, identities=identities, **rest) as caller:
         yield caller
 
 

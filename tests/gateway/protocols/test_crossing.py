@@ -287,7 +287,8 @@ async def test_a_device_is_asked_by_every_door(tmp_path: Path) -> None:
             await asyncio.Event().wait()
         return request.data[::-1]
 
-    async with calling(tmp_path, *DOORS, identities=IDENTITIES, devices=[("m1", 0, None), ("m2", 0, None)]) as caller:
+    identities = [(*identity, "admin") for identity in IDENTITIES]
+    async with calling(tmp_path, *DOORS, identities=identities, devices=[("m1", 0, None), ("m2", 0, None)]) as caller:
         rows: dict[str, list[str]] = {}
         async with (
             ApostolDevice(HOST, caller.port("apostol"), "m1", handler=handle, transport="tcp") as device,

@@ -134,7 +134,8 @@ async def test_err_6_not_logged_in(tmp_path: Path) -> None:
 
 
 async def test_err_7_no_such_service(tmp_path: Path) -> None:
-    async with logged_in_box(tmp_path) as (_, box):
+    async with logged_in_box(tmp_path) as (running, box):
+        await running.assign(BOX[0], "admin")
         for business in (0, 5, 8, 15, 16, 17, 2**32 - 1):
             assert await box.ask_for_error(business, b"x") == 7
         assert await box.ask_for_error(7, b'{"serial":"m1","type":130}') == 7, "a device that never sent anything"

@@ -25,7 +25,8 @@ from wirelake.limits import (
     BROADCAST_UNANSWERED_BYTES_MAX,
     BROADCASTS_OPEN_MAX,
 )
-from wirelake.message import BROADCAST_DEVICE_TYPE, Device, FailureCode, Kind, Message
+from wirelake.message import BROADCAST_DEVICE_TYPE, EVERY_DEVICE, Device, FailureCode, Kind, Message
+from wirelake.roles import Action
 from wirelake.state.devices import DeviceRegistry
 
 _ALL_DEVICES: Final = Device("", BROADCAST_DEVICE_TYPE)
@@ -68,6 +69,7 @@ class Broadcasts:
 
     def start(self, peer: Peer, message: Message, command: NewCommand) -> None:
         """Send a command to all devices. Respond to the peer when all have answered or the timeout has expired."""
+        self._broker.access.authorize_all(peer, Action.COMMAND, EVERY_DEVICE)
         if len(self._open) >= BROADCASTS_OPEN_MAX:
             text = f"{BROADCASTS_OPEN_MAX} broadcasts to devices are open; try again"
             peer.send(failed(message.correlation, text, FailureCode.BUSY))

@@ -250,7 +250,7 @@ def _api_routes(
         identities.IdentityRoutes(
             state, access.logins.token_key, access.roles, open_sessions, http.authenticator.cookie_sessions, now_ms
         ),
-        roles.RoleRoutes(access.roles, client.broker.access),
+        roles.RoleRoutes(access.roles, client.broker.access, state.identities, access.logins),
         devices.DeviceRoutes(client, state.devices, device_sessions, jobs, now_s, now_ms),
         services.ServiceRoutes(client),
         decode.DecodeRoutes(),

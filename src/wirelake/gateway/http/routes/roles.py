@@ -5,10 +5,13 @@ from typing import Final
 from msgspec import Struct, to_builtins
 
 from wirelake.broker.access import AccessPolicy
+from wirelake.gateway.auth.logins import Logins
 from wirelake.gateway.auth.role_enforcement import RoleEnforcement
+from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, BoundRoute, Parameter, Route
 from wirelake.roles import BUILT_IN, Action
+from wirelake.state.identities import Identities
 
 
 class RoleRow(Struct):
@@ -31,9 +34,11 @@ class AccessAnswer(Struct):
 
 
 class RoleRoutes:
-    def __init__(self, roles: RoleEnforcement, access: AccessPolicy) -> None:
+    def __init__(self, roles: RoleEnforcement, access: AccessPolicy, identities: Identities, logins: Logins) -> None:
         self._roles = roles
         self._access = access
+        self._identities = identities
+        self._logins = logins
 
     def routes(self) -> tuple[BoundRoute, ...]:
         return (LIST.bind(self.list_roles), EXPLAIN.bind(self.explain))
@@ -46,8 +51,11 @@ class RoleRoutes:
         return RoleList(rows)
 
     async def explain(self, context: RequestContext, _: None) -> AccessAnswer:
+        name = context.query("identity")
         action = Action(context.query("action"))
-        decision = self._access.decide(context.query("identity"), action, context.query("target"))
+        if self._identities.find(name) is None and not self._logins.open_to_all:
+            raise ApiError(404, f"no identity {name[:64]!r}")
+        decision = self._access.decide(name, action, context.query("target"))
         rule = "" if decision.rule is None else str(decision.rule)
         return AccessAnswer(decision.is_allowed, list(decision.roles), rule, str(decision))
 
