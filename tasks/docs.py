@@ -26,6 +26,7 @@ from wirelake.protocols.protocol import Carrier, Protocol, Transport
 from wirelake.protocols.sisnet.binary import AnswerBody, RequestBody
 from wirelake.protocols.state_machine import StateMachine
 from wirelake.protocols.text import write_json
+from wirelake.roles import Role
 
 MANUAL = Path(__file__).resolve().parent.parent / "docs"
 DOCS = MANUAL / "protocols"
@@ -59,16 +60,24 @@ def settings(page: str) -> str:
     listeners = {("ListenSection", transport.setting): _about(transport) for transport in _transports()}
     lines = []
     for name, section in asdict(config.default_settings()).items():
+        if name in _NAMED_SECTIONS:
+            lines += _table(f"{name}.NAME", _NAMED_SECTIONS[name](), {})
+            continue
         if not isinstance(section, Struct):
             lines += [f"`{name}` is {_default(section)} by default: {own['Settings', name]}.", ""]
             continue
-        remarks = remarks_on_fields(Path(inspect.getfile(type(section)))) | listeners
-        lines += [f"| `[{name}]` | default | |", "| --- | --- | --- |"]
-        for key in section.__struct_fields__:
-            remark = remarks[type(section).__name__, key].replace("True", "`true`").replace("False", "`false`")
-            lines.append(f"| `{key}` | {_default(getattr(section, key))} | {remark} |")
-        lines.append("")
+        lines += _table(name, section, listeners)
     return PART.sub(lambda found: found[1] + "\n".join(lines) + found[3], page)
+
+
+def _table(name: str, section: Struct, remarks: dict[tuple[str, str], str]) -> list[str]:
+    """Return the lines of a section's table. `remarks` are on keys that the section's own file does not define."""
+    remarks = remarks_on_fields(Path(inspect.getfile(type(section)))) | remarks
+    lines = [f"| `[{name}]` | default | |", "| --- | --- | --- |"]
+    for key in section.__struct_fields__:
+        remark = remarks[type(section).__name__, key].replace("True", "`true`").replace("False", "`false`")
+        lines.append(f"| `{key}` | {_default(getattr(section, key))} | {remark} |")
+    return [*lines, ""]
 
 
 def _transports() -> list[Transport]:
@@ -107,6 +116,7 @@ def columns(page: str) -> str:
     return PART.sub(lambda found: found[1] + "\n".join(lines) + found[3], page)
 
 
+_NAMED_SECTIONS = {"roles": Role}  # sections [NAME.…] that users name themselves
 _CARRIERS = {Carrier.TCP: "TCP", Carrier.UDP: "UDP", Carrier.WEBSOCKET: "WebSocket"}
 _TYPES = {
     "binary": "bytes",
