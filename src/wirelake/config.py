@@ -69,6 +69,7 @@ _PUBLIC_OPTIONS: Final = (  # how the names of options end that are no credentia
     "timeout",
 )
 _HOST: Final = "127.0.0.1"  # listeners are local unless the settings say otherwise
+_SOME_ROLE: Final = "$.roles[...]"  # the path of any role in an error of msgspec
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 _Struct = TypeVar("_Struct", bound=Struct)
 
@@ -296,7 +297,19 @@ def _convert(values: dict[str, Any], source: str) -> Settings:
     try:
         return msgspec.convert(values, settings_type(), strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(f"settings: {source}: {_explain(str(error))}") from error
+        text = str(error).replace(_SOME_ROLE, f"$.roles.{_invalid_role(values)}")
+        raise InputError(f"settings: {source}: {_explain(text)}") from error
+
+
+def _invalid_role(values: dict[str, Any]) -> str:
+    """Return the name of the first role that is not valid: msgspec does not name keys of a dict."""
+    roles = values.get("roles")
+    for name, role in roles.items() if isinstance(roles, dict) else ():
+        try:
+            msgspec.convert(role, Role, strict=False)
+        except msgspec.ValidationError:
+            return str(name)
+    return "…"
 
 
 def _explain(text: str) -> str:

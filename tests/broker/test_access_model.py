@@ -86,7 +86,7 @@ class World:
             store.identities.add(name, NOBODY, 1)
         access = AccessPolicy(store.identities.roles_of)
         self.broker = Broker(store, lambda *_: None, access=access)
-        self.enforcement = RoleEnforcement(self.broker, store.identities, lambda: self.peers.values())
+        self.enforcement = RoleEnforcement(self.broker, store.identities, lambda: self.peers.values(), lambda _: ())
 
     async def run(self, steps: int) -> None:
         for _ in range(steps):

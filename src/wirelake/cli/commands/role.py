@@ -78,7 +78,7 @@ Examples:
   wirelake access phone-1 command 0042"""
 )
 @click.argument("name")
-@click.argument("action", type=click.Choice(list(Action)))
+@click.argument("action", type=click.Choice([each.value for each in Action]))
 @click.argument("target")
 @settings_options
 def access(name: str, action: str, target: str, config_file: Path | None, data_folder: Path | None) -> None:

@@ -11,7 +11,6 @@ from wirelake.cleanup import clean_up
 from wirelake.errors import AccessDeniedError, ProtocolError, StorageError
 from wirelake.gateway.auth.admission import Slot, account_for, address_of, charge, host_of
 from wirelake.gateway.auth.logins import ANONYMOUS
-from wirelake.gateway.auth.role_enforcement import ACCESS_DENIED
 from wirelake.gateway.transport.context import Endpoint
 from wirelake.gateway.transport.driver import TELEMETRY, GatewayDriver
 from wirelake.gateway.transport.outbox import Outbox, undelivered_bytes
@@ -19,7 +18,7 @@ from wirelake.gateway.transport.read_limiter import ReadLimiter, cut_frames
 from wirelake.limits import GATEWAY_LINGER_S, GATEWAY_TLS_BUFFERS, GATEWAY_TURN_S, QUARANTINE_BYTES_MAX
 from wirelake.message import Failure, FailureCode, Message
 from wirelake.protocols.batches import PublishBatch
-from wirelake.protocols.session import Closing, Step
+from wirelake.protocols.session import ACCESS_DENIED, Closing, Step
 from wirelake.roles import Action
 
 
