@@ -168,7 +168,7 @@ async def receive_command(meter: Meter) -> str:
 
 async def test_every_device_is_asked_and_all_answers_come_together(tmp_path: Path) -> None:
     devices = [(serial, 0, None) for serial in ("d1", "d2", "d3", "d4", "away")]
-    async with calling(tmp_path, "apostol", identities=[BOB], devices=devices) as caller:
+    async with calling(tmp_path, "apostol", identities=[(*BOB, "admin")], devices=devices) as caller:
         port = caller.port("apostol")
         async with (
             await Meter.connect(port) as udp,

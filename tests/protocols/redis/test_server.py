@@ -69,7 +69,7 @@ from wirelake.protocols.session import Closing, Step
         ("CLIENT LIST FOO", b"-ERR syntax error\r\n"),
         ("CLIENT INFO x", b"-ERR wrong number of arguments for 'client|info' command\r\n"),
         ("CLIENT NO-EVICT on", b"+OK\r\n"),
-        ("COMMAND COUNT", b":56\r\n"),
+        ("COMMAND COUNT", b":57\r\n"),
         ("COMMAND DOCS", b"*0\r\n"),
         (
             "COMMAND INFO get fly",
@@ -99,7 +99,7 @@ def test_nulls_and_maps_in_both_versions() -> None:
         server = ready(version)
         assert answered(server, ask(server, "GET a"), fields={"value": None}) == null
         assert answered(server, ask(server, "INFO"), fields={"a": 1}) == table
-    assert say(ready(), "COMMAND LIST").startswith(b"*56\r\n$6\r\nappend\r\n")
+    assert say(ready(), "COMMAND LIST").startswith(b"*57\r\n$3\r\nacl\r\n$6\r\nappend\r\n")
 
 
 def test_an_unknown_command_is_quoted_but_not_endlessly_and_on_one_line() -> None:
