@@ -96,6 +96,10 @@ class Rights:
         """Return whether an action is allowed on every target."""
         return action in self._unlimited
 
+    def allows_each(self, actions: frozenset[Action]) -> bool:
+        """Return whether these actions are allowed on every target. It costs less than `allows_all` for one."""
+        return actions <= self._unlimited
+
     def allows_besides(self, role: str, action: Action, target: str) -> bool:
         """Return whether an action is allowed by another role than this one."""
         return any(rule.role != role and regex.fullmatch(target) for regex, rule in self._rules[action])

@@ -10,23 +10,23 @@ from wirelake.roles import Action
 from wirelake.services.redis.arguments import Args, RedisCall
 from wirelake.services.redis.streams import keys_of_read
 
-_READ: Final = (Action.READ,)
-_WRITE: Final = (Action.WRITE,)
-_BOTH: Final = (Action.READ, Action.WRITE)
-_KEYS: Final = frozenset(_BOTH)  # actions on keys; the others are on topics
+_NOTHING: Final = frozenset[Action]()
+_READ: Final = frozenset({Action.READ})
+_WRITE: Final = frozenset({Action.WRITE})
+_BOTH: Final = _READ | _WRITE  # on keys; the other actions are on topics
 
 # What a command does to each of its keys or topics. Those without keys return only what may be read.
-ACTIONS: Final[Mapping[str, tuple[Action, ...]]] = {
-    "acl": (),
+ACTIONS: Final[Mapping[str, frozenset[Action]]] = {
+    "acl": _NOTHING,
     "append": _WRITE,
-    "config": (),
-    "dbsize": (),
+    "config": _NOTHING,
+    "dbsize": _NOTHING,
     "decr": _BOTH,
     "decrby": _BOTH,
     "del": _WRITE,
     "exists": _READ,
     "expire": _WRITE,
-    "flushdb": (),  # for the admin only
+    "flushdb": _NOTHING,  # for the admin only
     "get": _READ,
     "getdel": _BOTH,
     "getset": _BOTH,
@@ -37,27 +37,27 @@ ACTIONS: Final[Mapping[str, tuple[Action, ...]]] = {
     "hset": _WRITE,
     "incr": _BOTH,
     "incrby": _BOTH,
-    "info": (),
-    "keys": (),
+    "info": _NOTHING,
+    "keys": _NOTHING,
     "mget": _READ,
     "mset": _WRITE,
     "persist": _WRITE,
     "pexpire": _WRITE,
     "psetex": _WRITE,
     "pttl": _READ,
-    "publish": (Action.PUBLISH,),
-    "scan": (),
+    "publish": frozenset({Action.PUBLISH}),
+    "scan": _NOTHING,
     "set": _WRITE,  # with GET, see `_actions`
     "setex": _WRITE,
     "strlen": _READ,
     "ttl": _READ,
     "type": _READ,
     "unlink": _WRITE,
-    "unwatch": (),
+    "unwatch": _NOTHING,
     "watch": _READ,
-    "xadd": (Action.PUBLISH,),
-    "xrange": (Action.SUBSCRIBE,),
-    "xread": (Action.SUBSCRIBE,),
+    "xadd": frozenset({Action.PUBLISH}),
+    "xrange": frozenset({Action.SUBSCRIBE}),
+    "xread": frozenset({Action.SUBSCRIBE}),
 }
 _FIND: Final[Mapping[str, Callable[[Args], Args]]] = {  # where COMMANDS does not say where the keys are
     "publish": lambda args: args[:1],
@@ -80,16 +80,13 @@ class CommandAccess:
 
     def check(self, op: str, call: RedisCall) -> None:
         """Raise AccessDeniedError if the peer may not do this to one of the keys, before anything is done to any."""
-        actions = _actions(op, call.args)
-        if not actions:
+        rights, actions = self._policy.rights_of(call.peer), _actions(op, call.args)
+        if rights.allows_each(actions):
             return
-        rights = self._policy.rights_of(call.peer)
-        limited = [action for action in actions if not rights.allows_all(action)]
-        if not limited:
-            return
+        limited = [action for action in Action if action in actions and not rights.allows_all(action)]
         for key in _keys(op, call.args):
             for action in limited:
-                target = target_of(key) if action in _KEYS else text_of(key)
+                target = target_of(key) if action in _BOTH else text_of(key)
                 if not rights.allows(action, target):
                     raise self._policy.denied(call.peer, action, target)
 
@@ -109,7 +106,7 @@ def only_readable(keys: list[bytes], rights: Rights | None) -> list[bytes]:
     return [key for key in keys if rights.allows(Action.READ, target_of(key))]
 
 
-def _actions(op: str, args: Args) -> tuple[Action, ...]:
+def _actions(op: str, args: Args) -> frozenset[Action]:
     if op == "set" and len(args) > 2 and b"get" in map(bytes.lower, args[2:]):
         return _BOTH
     return ACTIONS[op]
