@@ -123,6 +123,7 @@ async def test_a_device_is_commanded(tmp_path: Path) -> None:
         ApostolDevice(HOST, running.port("apostol"), "m1", handler=answer) as device,
         box(running) as client,
     ):
+        await running.assign(BOX[0], "admin")
         with pytest.raises(AnswerError) as absent:
             await client.command("m2", 0x82)
         assert absent.value.code == 7

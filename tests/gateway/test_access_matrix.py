@@ -37,6 +37,10 @@ LIMITED = {
     "call": ["magline/17/call"],
     "provide": ["clock-a"],
     "command": ["meter-a"],
+    "read": ["redis/a", "datasets/sisdb/**"],
+    "write": ["redis/a"],
+    "query": ["silver.messages"],
+    "see": ["ledger"],
 }
 SERVICES = ("magline/17", "magline/18")
 DEVICES = ("meter-a", "meter-b")
@@ -214,6 +218,31 @@ async def http_command(caller: Calling, serial: str) -> object:
     return await _http(caller, f"/api/devices/{serial}/commands", {"type": 130})
 
 
+async def redis_read(caller: Calling, target: str) -> object:
+    return await _redis(caller, f"GET {target.removeprefix('redis/')}")
+
+
+async def redis_write(caller: Calling, target: str) -> object:
+    return await _redis(caller, f"SET {target.removeprefix('redis/')} x")
+
+
+async def sisnet_read(caller: Calling, target: str) -> object:
+    return await _sisnet(caller, "redis", "get", args=[target.removeprefix("redis/")])
+
+
+async def http_read(caller: Calling, target: str) -> object:
+    return await _http(caller, "/api/services/redis/get", {"args": [target.removeprefix("redis/")]})
+
+
+async def http_query(caller: Calling, table: str) -> object:
+    return await _http(caller, "/api/lake/query", {"sql": f"SELECT * FROM {table}"})
+
+
+async def http_see(caller: Calling, page: str) -> object:
+    response = await caller.call("GET", f"/api/{page}", bearer=":".join(ANN))
+    return "" if response.is_success else (response.status_code, response.json())
+
+
 # ── what a refusal is on each wire
 
 Refusal = Callable[[str], object]
@@ -250,6 +279,12 @@ CASES: list[tuple[Action, str, Attempt, str, str]] = [
     (Action.COMMAND, "esnp", esnp_command, "meter-a", "meter-b"),
     (Action.COMMAND, "sisnet", sisnet_command, "meter-a", "meter-b"),
     (Action.COMMAND, "http", http_command, "meter-a", "meter-b"),
+    (Action.READ, "redis", redis_read, "redis/a", "redis/b"),
+    (Action.READ, "sisnet", sisnet_read, "redis/a", "redis/b"),
+    (Action.READ, "http", http_read, "redis/a", "redis/b"),
+    (Action.WRITE, "redis", redis_write, "redis/a", "redis/b"),
+    (Action.QUERY, "http", http_query, "silver.messages", "silver.calls"),
+    (Action.SEE, "http", http_see, "ledger", "log"),
     (Action.COMMAND, "magline", magline_command, "meter-a", "*"),
     (Action.COMMAND, "esnp", esnp_command, "meter-a", "*"),
     (Action.COMMAND, "sisnet", sisnet_command, "meter-a", "*"),

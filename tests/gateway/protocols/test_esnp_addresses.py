@@ -53,10 +53,10 @@ async def test_a_group_that_nobody_registered_for_is_named_in_the_error(tmp_path
 
 async def test_a_group_is_served_by_those_who_registered_for_it(tmp_path: Path) -> None:
     async with (
-        esnp_gateway(tmp_path, auth={"open": True}, identities=[("b", "x", "admin"), ("r2", "x", "admin")]) as running,
-        await registered(running, "r1", "red") as first,
-        await registered(running, "b", "blue") as other,
-        await registered(running, "r2", "red") as second,
+        esnp_gateway(tmp_path) as running,
+        await registered(running, "p", "red") as first,
+        await registered(running, "p", "blue") as other,
+        await registered(running, "p", "red") as second,
         await connect_station(running) as requester,
     ):
         for provider in (first, second, first):

@@ -214,7 +214,7 @@ async def test_providers_of_one_service_take_turns_and_may_leave(tmp_path: Path)
         await connect_station(running) as requester,
         service_provider(running, "sums", user="one") as one,
     ):
-        async with service_provider(running, "sums", user="two") as two:
+        async with service_provider(running, "sums", user="one") as two:
             for number in range(4):
                 requester.send(*to("sums", "add", number=number))
             for provider in (one, two):
