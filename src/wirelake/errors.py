@@ -159,13 +159,14 @@ class RefusedError(AnswerError):
 
 
 class AccessDeniedError(WirelakeError):
-    """No role of an identity allows an action on a target."""
+    """No role of an identity allows an action on a target, which it attempted so many times at once."""
 
-    def __init__(self, identity: str, action: str, target: str) -> None:
-        super().__init__(identity, action, target)
+    def __init__(self, identity: str, action: str, target: str, attempts: int = 1) -> None:
+        super().__init__(identity, action, target, attempts)
         self.identity = identity
         self.action = action
         self.target = target
+        self.attempts = attempts
 
     def __str__(self) -> str:
         return f"access denied: {self.action} {self.target}"

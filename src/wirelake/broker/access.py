@@ -167,19 +167,22 @@ class AccessPolicy:
         """Return what a requester may do."""
         return self._admin if requester.is_admin else self.rights(requester.identity)
 
-    def authorize(self, requester: Requester, action: Action, target: str) -> None:
-        """Raise AccessDeniedError, which is counted and recorded, if a requester may not do this."""
+    def authorize(self, requester: Requester, action: Action, target: str, attempts: int = 1) -> None:
+        """Raise AccessDeniedError, which is counted and recorded, if a requester may not do this.
+
+        `attempts` is how often it asks at once: each counts, but there is one record.
+        """
         if not self.rights_of(requester).allows(action, target):
-            raise self.denied(requester, action, target)
+            raise self.denied(requester, action, target, attempts)
 
     def authorize_all(self, requester: Requester, action: Action, glob: str) -> None:
         """Do the same for everything that a redis pattern matches."""
         if not self.rights_of(requester).allows(action, glob_target(glob)):
             raise self.denied(requester, action, glob)
 
-    def denied(self, requester: Requester, action: Action, target: str) -> AccessDeniedError:
+    def denied(self, requester: Requester, action: Action, target: str, attempts: int = 1) -> AccessDeniedError:
         """Return the error of a refusal, which is counted and recorded."""
-        error = AccessDeniedError(requester.identity, action, target)
+        error = AccessDeniedError(requester.identity, action, target, attempts)
         if self._on_denied is not None:
             self._on_denied(requester, error)
         return error

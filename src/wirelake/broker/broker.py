@@ -229,7 +229,7 @@ class Broker:
     def publish_batch(self, peer: Peer, correlation: str, batch: PublishBatch, now_ms: int) -> None:
         """Publish many notifications on one durable topic, with one response for all of them."""
         try:
-            self.access.authorize(peer, Action.PUBLISH, batch.topic)
+            self.access.authorize(peer, Action.PUBLISH, batch.topic, len(batch.frames))
             stored, commit = self.durable.publish_many([(batch.topic, batch.contents(), peer.identity)], now_ms)
             self._record_published(stored, False)
         except REQUEST_ERRORS as error:

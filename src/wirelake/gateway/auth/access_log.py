@@ -30,7 +30,7 @@ class AccessLog:
     def __call__(self, peer: Requester, error: AccessDeniedError) -> None:
         key = (error.identity, error.action)
         is_counted = key in self._denied or len(self._denied) < ACCESS_COUNTED_MAX
-        self._denied[key if is_counted else (OTHERS, error.action)] += 1
+        self._denied[key if is_counted else (OTHERS, error.action)] += error.attempts
         if not self._quota.admits(host_of(peer.address), 0, self._now_s()):
             self._recorder.drop(peer.protocol, DENY, 0)
             return

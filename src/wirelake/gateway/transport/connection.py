@@ -316,7 +316,7 @@ class Connection(GatewayDriver, asyncio.Protocol):
         """Publish a batch on a live topic. Return the reply to each of its frames."""
         broker = self._context.broker
         try:
-            broker.access.authorize(self, Action.PUBLISH, batch.topic)
+            broker.access.authorize(self, Action.PUBLISH, batch.topic, len(batch.frames))
         except AccessDeniedError as error:
             return batch.refusal(Failure(str(error), FailureCode.ACCESS_DENIED))
         return batch.reply(broker.live.publish_batch(batch))
