@@ -2,6 +2,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -88,8 +89,12 @@ def rss_bytes() -> int:
 
 def children() -> list[str]:
     """Return the ids of the query processes."""
-    found = [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
-    return [pid for pid in found if b"query_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found: list[str] = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread or a process has ended meanwhile
+            pids = (task / "children").read_text().split()
+            found += [pid for pid in pids if b"query_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return found
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -82,6 +82,7 @@ EXPLAIN: Final = Route(
         Parameter("action", "What it would do.", is_required=True, choices=tuple(map(str, Action))),
         Parameter("target", "For example a topic.", is_required=True),
     ),
+    refusals=(404,),
     example_answer={
         "allowed": True,
         "roles": ["phone"],
