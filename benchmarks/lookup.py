@@ -35,7 +35,7 @@ from wirelake.log.interface import SCHEMA
 from wirelake.log.segments import log as segment_log
 from wirelake.log.segments.format import BlockKind, encode_block, list_segments, segment_path
 from wirelake.log.segments.high_watermark import HighWatermark
-from wirelake.log.segments.indexer import ensure_index
+from wirelake.log.segments.indexer import SegmentIndexer, ensure_index
 from wirelake.log.segments.lookup_index import index_path
 from wirelake.log.segments.settings import LogSettings
 from wirelake.log.segments.writer import SegmentWriter
@@ -223,7 +223,7 @@ class NoIndexer:
 
 
 def write_rate(folder: Path, seconds: float, *, has_indexer: bool) -> float:
-    chosen = segment_log.SegmentIndexer if has_indexer else NoIndexer
+    chosen = SegmentIndexer if has_indexer else NoIndexer
     with patch.object(segment_log, "SegmentIndexer", chosen):
         opened = segment_log.SegmentLog(folder / "log")
         rate = asyncio.run(log_benchmark.Filling(opened, 4096, seconds, log_benchmark.RUN).go())

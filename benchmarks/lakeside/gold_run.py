@@ -26,7 +26,7 @@ try:
     from wirelake.pipeline.gold.partials import SUMMARIES, PartialSums, encode_partials
     from wirelake.pipeline.gold.summarize import read_batches
 except ImportError:  # an earlier version
-    SUMMARIES = {}
+    SUMMARIES = {}  # type: ignore[misc]
 
 BATCH_RECORDS = 20_000  # one second
 EVERY_BATCHES = 4  # as often as a running job refreshes

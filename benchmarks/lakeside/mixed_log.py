@@ -83,7 +83,7 @@ class MixedLog:
         if self._rounds % _COUNTERS_ROUNDS == 0:
             self._recorder.counters().wait(_COMMIT_S)
         steps: list[Callable[[], None]] = [self._report] * _ROUND_REPORTS + [self._publish] * _ROUND_PUBLISHES
-        steps += [lambda name=name: self._call(name) for name in _CALLS] * _ROUND_CALLS  # type: ignore[misc]
+        steps += [lambda name=name: self._call(name) for name in _CALLS] * _ROUND_CALLS
         steps += [self._request] * _ROUND_REQUESTS
         self._chance.shuffle(steps)
         for step in steps:

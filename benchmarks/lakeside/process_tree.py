@@ -29,5 +29,6 @@ def cpu_seconds(root: int) -> Counter[str]:
         while above not in (root, 0, 1):
             above = parents.get(above, 0)
         if above == root:
-            seconds["driver" if pid == root else "JVM" if name == "java" else "workers"] += used_s
+            kind = "driver" if pid == root else "JVM" if name == "java" else "workers"
+            seconds[kind] += used_s  # type: ignore[assignment] # a counter may count fractions
     return seconds

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from lakeside.bench import Bench
 from lakeside.frames import SAMPLES, write_log
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import MESSAGES
 from wirelake.pipeline.commit.delta import DeltaWriter, live_files
 from wirelake.pipeline.commit.files import FileAction, write_rows
@@ -59,7 +60,7 @@ def _filled(bench: Bench, way: Callable[[Any, Path], Any]) -> None:
     place = bench.folder / f"run-{next(_runs)}"
     started = way(bench.spark, place).option("checkpointLocation", str(place / "checkpoint"))
     started.trigger(availableNow=True).start().awaitTermination()
-    files = live_files(DeltaWriter(place, "benchmark").table(MESSAGES.name), MESSAGES.name)
+    files = live_files(DeltaWriter(LocalStore(place), "benchmark").table(MESSAGES.name), MESSAGES.name)
     assert sum(file.rows for file in files) == bench.rows
     shutil.rmtree(place)
 
@@ -73,7 +74,7 @@ def _by_spark(lake: Path, messages: Any, batch: int) -> None:
         rows = pq.read_metadata(path).num_rows
         groups = dict(part.split("=", 1) for part in path.relative_to(folder).parts if "=" in part)
         adds.append(FileAction(MESSAGES.name, str(path.relative_to(folder)), path.stat().st_size, rows, {**groups}))
-    DeltaWriter(lake, "benchmark").commit(MESSAGES.name, batch, adds, [])
+    DeltaWriter(LocalStore(lake), "benchmark").commit(MESSAGES.name, batch, adds, [])
 
 
 @dataclass
@@ -96,18 +97,18 @@ class ArrowWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Written:
         rows = pa.Table.from_batches(list(iterator))
-        return Written(write_rows(MESSAGES, rows, self._lake, fsync=False) if len(rows) else [])
+        return Written(write_rows(MESSAGES, rows, LocalStore(self._lake), fsync=False) if len(rows) else [])
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 (Spark's name)
         adds = [file for message in messages for file in message.files]
-        DeltaWriter(self._lake, "benchmark").commit(MESSAGES.name, batchId, adds, [])
+        DeltaWriter(LocalStore(self._lake), "benchmark").commit(MESSAGES.name, batchId, adds, [])
 
 
 def _by_task(log: Path, lake: Path, spans: Any, batch: int) -> None:
     rows = spans.mapInArrow(partial(_land, log, lake), _LANDED).collect()
     reports = [read_report(row.report) for row in rows]
     adds = [file for report in reports if isinstance(report, SpanReport) for file in report.files]
-    DeltaWriter(lake, "benchmark").commit(MESSAGES.name, batch, adds, [])
+    DeltaWriter(LocalStore(lake), "benchmark").commit(MESSAGES.name, batch, adds, [])
 
 
 def _land(log: Path, lake: Path, batches: Iterator[Any]) -> Iterator[Any]:
@@ -116,5 +117,5 @@ def _land(log: Path, lake: Path, batches: Iterator[Any]) -> Iterator[Any]:
         for row in batch.to_pylist():
             span = Span(**row)
             messages = pa.Table.from_batches([look(some) for some in SpanReader(log, span).batches()])
-            files = write_rows(MESSAGES, messages, lake, fsync=False)
+            files = write_rows(MESSAGES, messages, LocalStore(lake), fsync=False)
             yield driver_reports([SpanReport(span.from_seq, span.until_seq, span.now_us, len(messages), files)])

@@ -76,7 +76,7 @@ def measure(folder: Path, root: Path, script: str, what: str) -> Run:
         records = int(_expect(process, "done")[0])
         seconds, after = time.perf_counter() - started_s, cpu_seconds(process.pid)
         _go_on(process)
-        notes = [float(word) for word in process.stdout.read().split()]  # type: ignore[union-attr]
+        notes = [float(word) for word in process.stdout.read().split()]
     rmtree(folder / "run")
     return Run(records, seconds, after - before, notes)
 

@@ -22,7 +22,7 @@ def main() -> None:
     settings = {"spark.ui.enabled": "false", "spark.driver.memory": DRIVER_MEMORY}
     spark = open_session(f"local[{CORES}]", "benchmark", settings)
     everything: Any = getattr(refresh, "GOLD", True)  # earlier versions take a list of what to refresh
-    gold = everything if what == "gold" else ()
+    gold: Any = everything if what == "gold" else ()
     Job(spark, Path(warm), JobSettings(once=True), gold).run()
     print("warm", flush=True)
     sys.stdin.readline()
