@@ -27,7 +27,7 @@ METRICS: Final = "metrics"
 WILDCARD: Final = "\U0010ffff"  # in a target: whatever a subscriber's own wildcard matches; only `**` covers it
 _TOKEN: Final = re.compile(r"\*\*|\*|\{[^}]*\}|.", re.DOTALL)
 _PARTS: Final = {"**": ".*", "*": f"[^/{WILDCARD}]*"}
-_OWN: Final = "{identity}"
+OWN_NAME: Final = "{identity}"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -102,10 +102,10 @@ def compile_pattern(pattern: str, identity: str) -> re.Pattern[str]:
         raise InputError(f"invalid pattern '{pattern}': write * or **")
     parts = []
     for token in _TOKEN.findall(pattern):
-        if token == _OWN:
+        if token == OWN_NAME:
             parts.append(re.escape(identity))
         elif token[0] == "{" and len(token) > 1:
-            raise InputError(f"invalid pattern '{pattern}': only {_OWN} can stand in braces, not {token}")
+            raise InputError(f"invalid pattern '{pattern}': only {OWN_NAME} can stand in braces, not {token}")
         else:
             parts.append(_PARTS.get(token) or re.escape(token))
     return re.compile("".join(parts), re.DOTALL)

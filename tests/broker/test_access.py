@@ -62,7 +62,8 @@ def test_a_decision_names_its_rule() -> None:
 
 
 def test_the_built_in_roles() -> None:
-    policy = AccessPolicy({"root": [ADMIN], "eye": [OBSERVER]}.get)  # type: ignore[arg-type]
+    roles = {"root": [ADMIN], "eye": [OBSERVER]}
+    policy = AccessPolicy(lambda name: roles.get(name, []))
     every = [(action, policy.allows(name, action, "x")) for name in ("root", "eye", "new") for action in Action]
     allowed = [{action for action, is_allowed in every[start : start + 9] if is_allowed} for start in (0, 9, 18)]
     changing = {Action.PUBLISH, Action.CALL, Action.PROVIDE, Action.COMMAND, Action.WRITE}
@@ -178,3 +179,11 @@ def test_a_member_sees_devices_and_no_more() -> None:
     targets = ("devices/m1", "topics/@a", "sessions/a-1", "traces/a-1-1", "log", "ledger", "overview", "metrics")
     assert [target for target in targets if member.sees(target)] == ["devices/m1"]
     assert not member.rules(Action.QUERY)
+
+
+def test_identities_with_the_same_roles_share_their_rights_unless_these_name_them() -> None:
+    roles = {"chat": Role(publish=("@chat/*",)), "phone": PHONE}
+    policy = AccessPolicy(lambda name: ["phone"] if name in ("ann", "bob") else ["chat"], roles)
+    assert policy.rights("cay") is policy.rights("dan")
+    assert policy.rights("ann") is not policy.rights("bob")
+    assert [policy.allows(name, Action.SUBSCRIBE, "@inbox/ann") for name in ("ann", "bob")] == [True, False]

@@ -12,7 +12,18 @@ from msgspec import Struct
 from wirelake.broker.peer import Requester
 from wirelake.errors import AccessDeniedError
 from wirelake.limits import ACCESS_DECISIONS_MAX, ACCESS_IDENTITIES_MAX, ACCESS_TARGET_CHARS_MAX
-from wirelake.roles import ADMIN, BUILT_IN, EVERYTHING, MEMBER, WILDCARD, Action, Role, check_roles, compile_pattern
+from wirelake.roles import (
+    ADMIN,
+    BUILT_IN,
+    EVERYTHING,
+    MEMBER,
+    OWN_NAME,
+    WILDCARD,
+    Action,
+    Role,
+    check_roles,
+    compile_pattern,
+)
 
 OnDenied = Callable[[Requester, AccessDeniedError], None]
 _GLOB_WILDCARD: Final = re.compile(r"\\(?P<literal>.)|[*?]|\[[^\]]*\]?", re.DOTALL)
@@ -32,7 +43,6 @@ class Rule(Struct, frozen=True):
 class Decision(Struct, frozen=True):
     """Say whether an action is allowed, and which rule allows it."""
 
-    identity: str
     action: Action
     target: str
     roles: tuple[str, ...]
@@ -50,11 +60,10 @@ class Decision(Struct, frozen=True):
 
 
 class Rights:
-    """What one identity may do."""
+    """What one identity may do, or all with the same roles."""
 
     def __init__(self, identity: str, roles: Mapping[str, Role]) -> None:
         """`roles` are those of the identity, by name."""
-        self.identity = identity
         self.roles = tuple(roles)
         self._rules: dict[Action, list[tuple[re.Pattern[str], Rule]]] = {
             action: [
@@ -67,6 +76,8 @@ class Rights:
         self._unlimited = frozenset(
             action for action, rules in self._rules.items() if any(rule.pattern == EVERYTHING for _, rule in rules)
         )
+        # Identities with the same roles have the same rights, unless a pattern contains their name.
+        self.is_personal = any(OWN_NAME in rule.pattern for rules in self._rules.values() for _, rule in rules)
         self._allowed: dict[tuple[Action, str], bool] = {}
 
     def allows(self, action: Action, target: str) -> bool:
@@ -110,7 +121,7 @@ class Rights:
 
     def decide(self, action: Action, target: str) -> Decision:
         """Return the decision with the rule it follows from."""
-        return Decision(self.identity, action, target, self.roles, self._find(action, target))
+        return Decision(action, target, self.roles, self._find(action, target))
 
     def _find(self, action: Action, target: str) -> Rule | None:
         return next((rule for regex, rule in self._rules[action] if regex.fullmatch(target)), None)
@@ -135,6 +146,7 @@ class AccessPolicy:
         self._roles_of = roles_of
         self._on_denied = on_denied
         self._rights: dict[str, Rights] = {}
+        self._shared: dict[tuple[str, ...], Rights] = {}  # by roles
         self._admin = Rights(ADMIN, {ADMIN: BUILT_IN[ADMIN]})
         self.roles: Mapping[str, Role] = {}
         self.set_roles(roles or {})
@@ -144,6 +156,7 @@ class AccessPolicy:
         check_roles(roles)
         self.roles = {**BUILT_IN, **roles}
         self._rights.clear()
+        self._shared.clear()
 
     def forget(self, identity: str) -> None:
         """Look the roles of an identity up again: they have changed."""
@@ -155,9 +168,15 @@ class AccessPolicy:
         if rights is None:
             if len(self._rights) >= ACCESS_IDENTITIES_MAX:
                 self._rights.clear()
-            names = self._roles_of(identity) or (MEMBER,)
-            found = {name: self.roles.get(name, Role()) for name in names}
-            rights = self._rights[identity] = Rights(identity, found)
+            rights = self._rights[identity] = self._new_rights(identity, tuple(self._roles_of(identity)) or (MEMBER,))
+        return rights
+
+    def _new_rights(self, identity: str, names: tuple[str, ...]) -> Rights:
+        rights = self._shared.get(names)
+        if rights is None:
+            rights = Rights(identity, {name: self.roles.get(name, Role()) for name in names})
+            if not rights.is_personal and len(self._shared) < ACCESS_IDENTITIES_MAX:
+                self._shared[names] = rights
         return rights
 
     def allows(self, identity: str, action: Action, target: str) -> bool:
