@@ -217,7 +217,7 @@ BROKER_TOPICS_PER_REQUEST_MAX: Final = 1024  # topics that one request may name
 
 # who may do what
 ACCESS_PATTERN_CHARS_MAX: Final = 512  # a pattern of a role
-ACCESS_IDENTITIES_MAX: Final = 100_000  # identities whose rights are cached
+ACCESS_IDENTITIES_MAX: Final = 100_000  # identities, or combinations of roles, whose rights are cached
 ACCESS_DECISIONS_MAX: Final = 4096  # decisions cached for one identity
 ACCESS_TARGET_CHARS_MAX: Final = 2048  # of a target in a cached decision, and in the record of a refusal
 ACCESS_COUNTED_MAX: Final = 1000  # pairs of identity and action whose refusals are counted separately

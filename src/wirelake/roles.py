@@ -1,8 +1,8 @@
 """Define roles: for each action, patterns of the targets on which it is allowed.
 
-*            any characters but a slash
-**           any characters
-{identity}   the name of the identity that asks
+- `*`: any characters but a slash
+- `**`: any characters
+- `{identity}`: the name of the identity that asks
 """
 
 import re
@@ -63,6 +63,10 @@ class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def patterns(self, action: Action) -> Patterns:
         return getattr(self, action)  # type: ignore[no-any-return]
+
+    def rules(self) -> dict[str, list[str]]:
+        """Return the patterns by action, without the actions that have none."""
+        return {str(action): list(self.patterns(action)) for action in Action if self.patterns(action)}
 
 
 _ALL: Final = (EVERYTHING,)

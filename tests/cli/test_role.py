@@ -138,3 +138,10 @@ def test_a_reload_applies_changed_roles(tmp_path: Path) -> None:
         assert "roles.phone.publish" in reloaded.stdout + reloaded.stderr
         assert running.run("access", "phone-1", "publish", "@chat/a").returncode == 1
         assert running.run("access", "phone-1", "publish", "@talk/a").returncode == 0
+
+
+def test_where_everybody_is_admitted_a_name_has_no_roles(tmp_path: Path) -> None:
+    settings = write_settings(tmp_path, text="[auth]\nopen = true\n")
+    assert run(settings, "identity", "add", "root", "--role", "admin")[0] == 0
+    code, output, _ = run(settings, "access", "root", "command", "0042")
+    assert (code, output) == (1, "refused: no rule of member allows command 0042\n")

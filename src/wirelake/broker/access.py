@@ -5,7 +5,7 @@ Nothing here touches the network or a disk. The decisions for an identity are ca
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -25,8 +25,14 @@ from wirelake.roles import (
     compile_pattern,
 )
 
+_Key = TypeVar("_Key")
 OnDenied = Callable[[Requester, AccessDeniedError], None]
 _GLOB_WILDCARD: Final = re.compile(r"\\(?P<literal>.)|[*?]|\[[^\]]*\]?", re.DOTALL)
+
+
+def everybody_is_member(_identity: str) -> tuple[str, ...]:
+    """Return no roles, for `AccessPolicy`: where everybody is admitted, a name proves nothing."""
+    return ()
 
 
 class Rule(Struct, frozen=True):
@@ -145,8 +151,8 @@ class AccessPolicy:
         """
         self._roles_of = roles_of
         self._on_denied = on_denied
-        self._rights: dict[str, Rights] = {}
         self._shared: dict[tuple[str, ...], Rights] = {}  # by roles
+        self._personal: dict[str, Rights] = {}  # by identity, if a pattern contains its name
         self._admin = Rights(ADMIN, {ADMIN: BUILT_IN[ADMIN]})
         self.roles: Mapping[str, Role] = {}
         self.set_roles(roles or {})
@@ -155,28 +161,19 @@ class AccessPolicy:
         """Use these roles of the settings, besides the built-in ones, from now on."""
         check_roles(roles)
         self.roles = {**BUILT_IN, **roles}
-        self._rights.clear()
         self._shared.clear()
-
-    def forget(self, identity: str) -> None:
-        """Look the roles of an identity up again: they have changed."""
-        self._rights.pop(identity, None)
+        self._personal.clear()
 
     def rights(self, identity: str) -> Rights:
         """Return what an identity may do. A role that the settings no longer have allows nothing."""
-        rights = self._rights.get(identity)
-        if rights is None:
-            if len(self._rights) >= ACCESS_IDENTITIES_MAX:
-                self._rights.clear()
-            rights = self._rights[identity] = self._new_rights(identity, tuple(self._roles_of(identity)) or (MEMBER,))
-        return rights
-
-    def _new_rights(self, identity: str, names: tuple[str, ...]) -> Rights:
-        rights = self._shared.get(names)
-        if rights is None:
+        names = tuple(self._roles_of(identity)) or (MEMBER,)
+        rights = self._shared.get(names) or self._personal.get(identity)
+        if rights is None or rights.roles != names:
             rights = Rights(identity, {name: self.roles.get(name, Role()) for name in names})
-            if not rights.is_personal and len(self._shared) < ACCESS_IDENTITIES_MAX:
-                self._shared[names] = rights
+            if rights.is_personal:
+                _put(self._personal, identity, rights)
+            else:
+                _put(self._shared, names, rights)
         return rights
 
     def allows(self, identity: str, action: Action, target: str) -> bool:
@@ -208,6 +205,12 @@ class AccessPolicy:
 
     def decide(self, identity: str, action: Action, target: str) -> Decision:
         return self.rights(identity).decide(action, target)
+
+
+def _put(cache: dict[_Key, Rights], key: _Key, rights: Rights) -> None:
+    if len(cache) >= ACCESS_IDENTITIES_MAX:
+        cache.clear()
+    cache[key] = rights
 
 
 def glob_target(glob: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from wirelake.broker.access import AccessPolicy
+from wirelake.broker.access import AccessPolicy, everybody_is_member
 from wirelake.broker.consumer import as_message
 from wirelake.broker.delivery import Notifier, Record, SlowConsumers
 from wirelake.broker.devices import Devices
@@ -100,7 +100,7 @@ class Broker:
         self.services = Services(self.notifier, on_hop)
         self.jobs: JobRunner = InlineJobRunner() if jobs is None else jobs  # a runner without jobs may be falsy
         self.call_s = call_s  # for a response, if the request names no time of its own
-        self.access = access or AccessPolicy(lambda _identity: ())
+        self.access = access or AccessPolicy(everybody_is_member)
         self.devices = Devices(devices_topic, self.publish, self._publish_many, self.access)
         self._state = state
         self._record = record

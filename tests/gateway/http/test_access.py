@@ -256,3 +256,11 @@ async def test_where_everybody_is_admitted_a_name_has_no_roles(tmp_path: Path) -
     async with calling(tmp_path, identities=[("root", "roots-token", "admin")], auth={"open": True}) as caller:
         await caller.refused(403, "forbidden", "GET", "/api/identities", bearer="root:anything")
         assert caller.gateway.broker.access.rights("root").roles == ("member",)
+
+
+async def test_an_identity_of_the_same_name_does_not_inherit_roles(tmp_path: Path) -> None:
+    async with calling(tmp_path, identities=[("root", "roots-token", "admin")]) as caller:
+        await caller.call("GET", "/api/identities", bearer="root:roots-token")
+        await caller.call("DELETE", "/api/identities/root")
+        added = (await caller.call("POST", "/api/identities", {"name": "root"})).json()
+        await caller.refused(403, "forbidden", "GET", "/api/identities", bearer=f"root:{added['token']}")

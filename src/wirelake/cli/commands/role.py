@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec import to_builtins
 from rich.console import Console
 from rich.table import Table
 
-from wirelake.broker.access import AccessPolicy
+from wirelake.broker.access import AccessPolicy, everybody_is_member
 from wirelake.cli.support.api import ApiClient
 from wirelake.cli.support.options import pass_on, settings_options
 from wirelake.cli.support.store import store_or_api
@@ -44,7 +43,7 @@ Example:
 def list_(as_json: bool, config_file: Path | None, data_folder: Path | None) -> None:
     """List the roles."""
     roles = _roles(config_file, data_folder)
-    rows = [{"name": name, "built_in": name in BUILT_IN, "rules": _rules(each)} for name, each in roles.items()]
+    rows = [{"name": name, "built_in": name in BUILT_IN, "rules": each.rules()} for name, each in roles.items()]
     if as_json:
         click.echo(write_json(rows))
         return
@@ -66,7 +65,7 @@ def show(name: str, config_file: Path | None, data_folder: Path | None) -> None:
     roles = _roles(config_file, data_folder)
     check_role_names([name], roles)
     table = Table("action", "targets", box=None, pad_edge=False)
-    for action, patterns in _rules(roles[name]).items():
+    for action, patterns in roles[name].rules().items():
         table.add_row(action, "  ".join(patterns))
     Console(highlight=False, soft_wrap=True).print(table)
 
@@ -92,7 +91,8 @@ def access(name: str, action: str, target: str, config_file: Path | None, data_f
         else:
             if backend.identities.find(name) is None and not settings.auth.open:
                 raise InputError(f"no identity {name!r}")
-            decision = AccessPolicy(backend.identities.roles_of, settings.roles).decide(name, Action(action), target)
+            roles_of = everybody_is_member if settings.auth.open else backend.identities.roles_of
+            decision = AccessPolicy(roles_of, settings.roles).decide(name, Action(action), target)
             allowed, text = decision.is_allowed, str(decision)
     click.echo(text)
     if not allowed:
@@ -101,7 +101,3 @@ def access(name: str, action: str, target: str, config_file: Path | None, data_f
 
 def _roles(config_file: Path | None, data_folder: Path | None) -> dict[str, Role]:
     return {**BUILT_IN, **load(config_file, data_folder).roles}
-
-
-def _rules(role: Role) -> dict[str, list[str]]:
-    return {action: list(patterns) for action, patterns in to_builtins(role).items() if patterns}

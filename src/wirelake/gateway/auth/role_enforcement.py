@@ -43,7 +43,6 @@ class RoleEnforcement:
         check_role_names(roles, self.roles)
         commit = self._identities.set_roles(identity, roles)
         if commit is not None:
-            self._broker.access.forget(identity)
             for peer in [peer for peer in self._peers() if peer.identity == identity]:
                 self._close_if_forbidden(peer)
         return commit

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from wirelake.broker.access import AccessPolicy
 from wirelake.gateway.auth.logins import Logins
@@ -44,11 +44,7 @@ class RoleRoutes:
         return (LIST.bind(self.list_roles), EXPLAIN.bind(self.explain))
 
     async def list_roles(self, _context: RequestContext, _: None) -> RoleList:
-        rows = []
-        for name, role in self._roles.roles.items():
-            rules = {action: list(patterns) for action, patterns in to_builtins(role).items() if patterns}
-            rows.append(RoleRow(name, name in BUILT_IN, rules))
-        return RoleList(rows)
+        return RoleList([RoleRow(name, name in BUILT_IN, role.rules()) for name, role in self._roles.roles.items()])
 
     async def explain(self, context: RequestContext, _: None) -> AccessAnswer:
         name = context.query("identity")
