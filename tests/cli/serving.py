@@ -14,6 +14,7 @@ from wirelake.config import default_settings
 
 WAIT_S = 60.0  # only a failing test waits so long
 HOST = "127.0.0.1"
+_AT_START = dict(os.environ)  # before any test; opening a Spark session changes the environment of its process
 
 
 def free_ports(count: int) -> list[int]:
@@ -27,7 +28,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("WIRELAKE_")} | variables
+    """Return what the tests were started with, without settings of Wirelake, and with these variables."""
+    return {name: value for name, value in _AT_START.items() if not name.startswith("WIRELAKE_")} | variables
 
 
 def write_settings(folder: Path, *listeners: str, text: str = "", ports: dict[str, int] | None = None) -> Path:

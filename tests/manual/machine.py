@@ -20,7 +20,6 @@ from wirelake.config import default_settings
 
 COMMAND_S: Final = 180.0  # only a failing test waits so long; Spark starts in some of them
 _AGAIN_S: Final = 1.0
-_TESTS: Final = ROOT / "tests"
 _numbers = count()
 LISTEN = default_settings().listen
 
@@ -43,7 +42,7 @@ class Machine:
         self._ports = dict(zip(defaults, map(str, free_ports(len(defaults))), strict=True))
         listen = {f"WIRELAKE_LISTEN_{name.upper()}": self.here(_default(name)) for name in LISTEN.__struct_fields__}
         path = f"{self.python.parent}{os.pathsep}{os.environ['PATH']}"
-        self._environment = clean_environment(**listen, **_OFFLINE, PATH=path, COLUMNS="200", PYTHONPATH=_python_path())
+        self._environment = clean_environment(**listen, **_OFFLINE, PATH=path, COLUMNS="200")
         self._gateway: Started | None = None
         self._staying: list[Started] = []
 
@@ -166,12 +165,6 @@ class Started:
 
 
 _OFFLINE: Final = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-
-
-def _python_path() -> str:
-    """Return where this process finds packages, without those that other tests have added."""
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join(path for path in paths if path and not Path(path).is_relative_to(_TESTS))
 
 
 def _create_environment(folder: Path) -> None:
