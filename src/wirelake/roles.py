@@ -6,11 +6,11 @@
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
 
 from wirelake.errors import InputError
 from wirelake.limits import ACCESS_PATTERN_CHARS_MAX
@@ -45,7 +45,9 @@ class Action(StrEnum):
     WRITE = "write"  # the same
 
 
-Patterns = tuple[Annotated[str, Meta(min_length=1, max_length=ACCESS_PATTERN_CHARS_MAX)], ...]
+Pattern = Annotated[str, Meta(min_length=1, max_length=ACCESS_PATTERN_CHARS_MAX)]
+Patterns = tuple[Pattern, ...]
+RowPatterns = dict[str, dict[str, Pattern]]  # table → column → what the values of the rows look like
 
 
 class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,18 +62,46 @@ class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     see: Patterns = ()  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID, log, ledger, overview, metrics
     read: Patterns = ()  # redis/KEY, datasets/DATASET/TABLE/KEY (for sisdb: datasets/sisdb/SDB/KEY)
     write: Patterns = ()  # the same; creating a table needs all of its keys: datasets/DATASET/TABLE/**
+    rows: RowPatterns = {}  # of a table that may be queried, only rows with such values in these columns
 
     def patterns(self, action: Action) -> Patterns:
         return getattr(self, action)  # type: ignore[no-any-return]
 
+    def all_patterns(self) -> Iterator[str]:
+        """Return the patterns of all actions, and those of rows."""
+        for action in Action:
+            yield from self.patterns(action)
+        for columns in self.rows.values():
+            yield from columns.values()
+
     def rules(self) -> dict[str, list[str]]:
-        """Return the patterns by action, without the actions that have none."""
-        return {str(action): list(self.patterns(action)) for action in Action if self.patterns(action)}
+        """Return the patterns by action, without the actions that have none, and the conditions on rows."""
+        rules = {str(action): list(self.patterns(action)) for action in Action if self.patterns(action)}
+        return rules | ({"rows": self.row_rules()} if self.rows else {})
+
+    def row_rules(self) -> list[str]:
+        """Return the conditions on rows, for people."""
+        return [
+            f"{table}.{column} = {pattern}"
+            for table, columns in self.rows.items()
+            for column, pattern in columns.items()
+        ]
+
+
+class RowCondition(Struct, frozen=True):
+    """What the value of a column must be in a row that one may read."""
+
+    column: str
+    value: str  # a regular expression, or the text itself
+    is_regex: bool
+
+
+RowFilter = tuple[tuple[RowCondition, ...], ...]  # a row must fulfil all conditions of one of these
 
 
 _ALL: Final = (EVERYTHING,)
 BUILT_IN: Final[Mapping[str, Role]] = {
-    ADMIN: Role(**dict.fromkeys(map(str, Action), _ALL)),
+    ADMIN: convert(dict.fromkeys(map(str, Action), _ALL), Role),
     OBSERVER: Role(subscribe=_ALL, query=_ALL, see=_ALL, read=_ALL),
     MEMBER: Role(publish=_ALL, subscribe=_ALL, call=_ALL, provide=_ALL, read=_ALL, write=_ALL, see=("devices/**",)),
 }
@@ -90,6 +120,12 @@ def check_roles(roles: Mapping[str, Role]) -> None:
                     compile_pattern(pattern, "")
                 except InputError as error:
                     raise InputError(f"roles.{name}.{action}: {error}") from error
+        for table, columns in role.rows.items():
+            for column, pattern in columns.items():
+                try:
+                    compile_pattern(pattern, "")
+                except InputError as error:
+                    raise InputError(f"roles.{name}.rows.{table}.{column}: {error}") from error
 
 
 def check_role_names(names: Iterable[str], known: Iterable[str]) -> None:
@@ -98,6 +134,16 @@ def check_role_names(names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise InputError(f"no role is called '{name}': there are {', '.join(known)}")
+
+
+def row_conditions(columns: Mapping[str, str], identity: str) -> tuple[RowCondition, ...]:
+    """Return what the patterns of columns demand of the rows that an identity may read."""
+    return tuple(
+        RowCondition(column, compile_pattern(pattern, identity).pattern, is_regex=True)
+        if "*" in pattern
+        else RowCondition(column, pattern.replace(OWN_NAME, identity), is_regex=False)
+        for column, pattern in columns.items()
+    )
 
 
 def compile_pattern(pattern: str, identity: str) -> re.Pattern[str]:

@@ -3,12 +3,23 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from wirelake.broker.access import NO_RIGHTS, AccessPolicy, Rights, glob_target
 from wirelake.errors import AccessDeniedError, InputError
 from wirelake.limits import ACCESS_DECISIONS_MAX
-from wirelake.roles import ADMIN, BUILT_IN, MEMBER, OBSERVER, WILDCARD, Action, Role, check_roles, compile_pattern
+from wirelake.roles import (
+    ADMIN,
+    BUILT_IN,
+    MEMBER,
+    OBSERVER,
+    WILDCARD,
+    Action,
+    Role,
+    RowCondition,
+    check_roles,
+    compile_pattern,
+)
 from wirelake.state.glob import compile_glob
 
 
@@ -114,6 +125,10 @@ def test_the_cache_is_bounded_and_right() -> None:
         ({"a b": Role()}, "roles.a b: the name of a role"),
         ({"x": Role(publish=("@{name}",))}, r"roles.x.publish: invalid pattern '@{name}': only {identity}"),
         ({"x": Role(see=("***",))}, r"roles.x.see: invalid pattern '\*\*\*'"),
+        (
+            {"x": Role(rows={"silver.calls": {"identity": "{me}"}})},
+            "roles.x.rows.silver.calls.identity: invalid pattern '{me}'",
+        ),
     ],
 )
 def test_errors_name_the_setting(roles: dict[str, Role], error: str) -> None:
@@ -151,8 +166,25 @@ def test_whatever_an_allowed_glob_matches_is_allowed(glob: str, pattern: str, to
         assert mine.allows(Action.SUBSCRIBE, topic)
 
 
+def test_rows_are_those_that_any_role_with_the_right_to_the_table_allows() -> None:
+    own = Role(query=("silver.*",), rows={"silver.readings": {"serial": "{identity}", "name": "t*"}})
+    fleet = Role(query=("silver.readings",), rows={"silver.readings": {"serial": "00*"}})
+    mine = (RowCondition("serial", "ann", False), RowCondition("name", "t[^/\U0010ffff]*", True))
+    theirs = (RowCondition("serial", "00[^/\U0010ffff]*", True),)
+    assert rights(own=own).row_filter("silver.readings") == (mine,)
+    assert rights(own=own, fleet=fleet).row_filter("silver.readings") == (mine, theirs)
+    assert rights(own=own).row_filter("silver.messages") is None, "rows of other tables are not limited"
+    assert rights(own=own, all=Role(query=("**",))).row_filter("silver.readings") is None
+    assert rights(own=own, news=Role(query=("gold.*",))).row_filter("silver.readings") == (mine,)
+    assert rights(own=own).is_personal
+    assert not rights(fleet=fleet).is_personal
+    assert not rights(own=own).reads_whole("silver.readings")
+    assert rights(own=own).reads_whole("silver.messages")
+    assert not rights(own=own).reads_whole("gold.ledger")
+
+
 def test_every_role_names_actions_only() -> None:
-    assert set(Role.__struct_fields__) == set(Action)
+    assert set(Role.__struct_fields__) == {*Action, "rows"}
     assert set(BUILT_IN) == {ADMIN, OBSERVER, MEMBER}
 
 
@@ -168,7 +200,7 @@ def test_what_is_seen_is_not_cached_and_who_is_an_admin() -> None:
     assert not mine.sees(f"topics/@news/{WILDCARD}"), "that is all topics there"
     assert rights(admin=BUILT_IN[ADMIN]).sees("whatever")
     assert rights(phone=Role(), admin=BUILT_IN[ADMIN]).is_admin
-    everything = Role(**dict.fromkeys(map(str, Action), ("**",)))
+    everything = convert(dict.fromkeys(map(str, Action), ("**",)), Role)
     assert not rights(chief=everything).is_admin, "to change roles takes the role admin"
     assert not any(NO_RIGHTS.allows(action, "x") or NO_RIGHTS.rules(action) for action in Action)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from msgspec import convert
 
 from broker.peers import COMET, ESNP, MAGLINE, REDIS, FakePeer, Habits, Told, asking, notification, response
 from wirelake.broker.access import AccessPolicy
@@ -156,7 +157,7 @@ class World:
                 str(action): tuple(self.random.sample(patterns, self.random.randint(0, 2)))
                 for action, patterns in PATTERNS.items()
             }
-            self.roles = {**self.roles, name: Role(**chosen)}
+            self.roles = {**self.roles, name: convert(chosen, Role)}
         self.history.append(f"{name} is {self.roles.get(name)}")
         self.enforcement.apply(self.roles)
 

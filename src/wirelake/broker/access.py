@@ -21,8 +21,10 @@ from wirelake.roles import (
     WILDCARD,
     Action,
     Role,
+    RowFilter,
     check_roles,
     compile_pattern,
+    row_conditions,
 )
 
 _Key = TypeVar("_Key")
@@ -82,8 +84,13 @@ class Rights:
         self._unlimited = frozenset(
             action for action, rules in self._rules.items() if any(rule.pattern == EVERYTHING for _, rule in rules)
         )
+        self._row_conditions = {
+            name: {table: row_conditions(columns, identity) for table, columns in role.rows.items()}
+            for name, role in roles.items()
+            if role.rows
+        }
         # Identities with the same roles have the same rights, unless a pattern contains their name.
-        self.is_personal = any(OWN_NAME in rule.pattern for rules in self._rules.values() for _, rule in rules)
+        self.is_personal = any(OWN_NAME in pattern for role in roles.values() for pattern in role.all_patterns())
         self._allowed: dict[tuple[Action, str], bool] = {}
 
     def allows(self, action: Action, target: str) -> bool:
@@ -120,6 +127,25 @@ class Rights:
     def allows_besides(self, role: str, action: Action, target: str) -> bool:
         """Return whether an action is allowed by another role than this one."""
         return any(rule.role != role and regex.fullmatch(target) for regex, rule in self._rules[action])
+
+    def row_filter(self, table: str) -> RowFilter | None:
+        """Return which rows of a table may be read, or None if all: those that any role with the right to query it
+        allows. Whether the table may be queried at all is another question.
+        """
+        if not self._row_conditions:
+            return None
+        alternatives = []
+        for name in self.roles:
+            conditions = self._row_conditions.get(name, {}).get(table)
+            if conditions:
+                alternatives.append(conditions)
+            elif any(rule.role == name and regex.fullmatch(table) for regex, rule in self._rules[Action.QUERY]):
+                return None
+        return tuple(alternatives) or None
+
+    def reads_whole(self, table: str) -> bool:
+        """Return whether a table may be queried, and all of its rows read."""
+        return self.allows(Action.QUERY, table) and self.row_filter(table) is None
 
     def rules(self, action: Action) -> list[Rule]:
         """Return the rules for an action."""

@@ -72,6 +72,12 @@ class IdentityPages:
             "unknown": [role for role in rights.roles if role not in self._access.roles],
             "default": MEMBER,
             "rows": rights_rows(rights),
+            "row_filters": [
+                (role, condition)
+                for role in rights.roles
+                if role in self._access.roles
+                for condition in self._access.roles[role].row_rules()
+            ],
             "may_change": context.rights.is_admin and identity is not None,
         }
 

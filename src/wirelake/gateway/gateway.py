@@ -47,6 +47,7 @@ from wirelake.gateway.transport.read_limiter import ReadScheduler
 from wirelake.gateway.transport.stalls import StallMonitor
 from wirelake.gateway.transport.tls import tls_context
 from wirelake.gateway.upstream.upstreams import UpstreamContext, Upstreams
+from wirelake.lake.row_filters import check_row_patterns
 from wirelake.lake.store import open_lake
 from wirelake.limits import GATEWAY_LOG_BEHIND, LOG_BUFFERED_BYTES_MAX
 from wirelake.protocols import registry
@@ -165,6 +166,7 @@ class Gateway:
 
     def _build_broker(self) -> None:
         settings = self.settings.broker
+        check_row_patterns(self.settings.roles)
         access = AccessPolicy(
             self._roles_of,
             self.settings.roles,

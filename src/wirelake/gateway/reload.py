@@ -20,6 +20,7 @@ from wirelake.gateway.fetch.fetcher import Fetcher
 from wirelake.gateway.transport.stalls import StallMonitor
 from wirelake.gateway.transport.tls import load_certificates, tls_context
 from wirelake.gateway.upstream.upstreams import Upstreams
+from wirelake.lake.row_filters import check_row_patterns
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.settings import RetentionLimits
 from wirelake.state.store import Sweeper
@@ -76,6 +77,7 @@ class Reloader:
         """
         self._upstreams.check(new)
         self._fetcher.check(new.fetch)
+        check_row_patterns(new.roles)
         log = replace(new.log, **{name: getattr(old.log, name) for name in _LOG_FIXED})
         check_log(log)
         fixed = {*_FIXED, *(f"log.{name}" for name in _LOG_FIXED)}

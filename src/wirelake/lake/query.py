@@ -11,7 +11,7 @@ separate process: see query_process.py.
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from decimal import Decimal
@@ -37,7 +37,7 @@ from wirelake.limits import (
     LAKE_ROWS_MAX,
     LAKE_THREADS_MAX,
 )
-from wirelake.roles import EVERYTHING, Action
+from wirelake.roles import EVERYTHING, Action, RowFilter
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -75,10 +75,12 @@ def run(
     rows_max: int,
     timeout_s: float,
     tables: Collection[str] | None = None,
+    row_filters: Mapping[str, RowFilter] | None = None,
 ) -> list[QueryResult]:
     """Run statements in a database of `open_database`. Use `translate_errors` around this.
 
     `tables` are those that may be read, if not all; AccessDeniedError names another one that a statement reads.
+    `row_filters` say which rows may be read of some tables.
     """
     started_s = time.monotonic()
     results: list[QueryResult] = []
@@ -88,7 +90,7 @@ def run(
             read = check_statement(database, sql)
             if tables is not None:
                 _check_allowed(read, tables)
-            _create_views(database, lake, read)
+            _create_views(database, lake, read, row_filters or {})
             cursor = database.execute(sql)
             columns = [ResultColumn(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
             rows, truncated = _fetch(cursor, rows_max)
@@ -103,11 +105,13 @@ def _check_allowed(read: Collection[str], tables: Collection[str]) -> None:
         raise AccessDeniedError("", Action.QUERY, denied)
 
 
-def _create_views(database: "DuckDBPyConnection", lake: Store, names: Collection[str]) -> None:
+def _create_views(
+    database: "DuckDBPyConnection", lake: Store, names: Collection[str], row_filters: Mapping[str, RowFilter]
+) -> None:
     """Create the views that a statement reads."""
     of_fields = {name for name in names if name not in TABLES}
     for name in {*names, MESSAGES.name} - of_fields if of_fields else names:
-        create_view(database, lake, TABLES[name])
+        create_view(database, lake, TABLES[name], row_filters.get(name))
     views = field_views() if of_fields else {}
     for name in of_fields:
         if name not in views:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import json
@@ -40,7 +41,7 @@ from wirelake.limits import (
     LAKE_REPLY_EXTRA_BYTES,
     LAKE_ROWS_MAX,
 )
-from wirelake.roles import Action
+from wirelake.roles import Action, RowFilter
 
 # What the interpreter needs to start. A query must not be able to see anything else of the environment.
 _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "HOME", "TMPDIR")
@@ -176,10 +177,17 @@ class QueryPool:
         self._closed = False
 
     def query(
-        self, sql: str, rows_max: int, timeout_s: float = LAKE_QUERY_S, tables: frozenset[str] | None = None
+        self,
+        sql: str,
+        rows_max: int,
+        timeout_s: float = LAKE_QUERY_S,
+        tables: frozenset[str] | None = None,
+        row_filters: Mapping[str, RowFilter] | None = None,
     ) -> "PooledQuery":
-        """Return a query that can be run. `tables` are those that it may read, if not all."""
-        return PooledQuery(self, Query(sql, rows_max, timeout_s, tables))
+        """Return a query that can be run. `tables` are those that it may read, and `row_filters` their rows, if not
+        all.
+        """
+        return PooledQuery(self, Query(sql, rows_max, timeout_s, tables, dict(row_filters or {})))
 
     def take(self, running: "PooledQuery") -> QueryProcess:
         """Return a process for this query. Raise StateError if the query was cancelled."""

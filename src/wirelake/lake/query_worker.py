@@ -27,6 +27,7 @@ from wirelake.limits import (
     LAKE_PROCESS_NICE,
     MIB,
 )
+from wirelake.roles import RowFilter
 
 LENGTH_BYTES: Final = 8
 STORE: Final = b"s"  # a `StoreAddress` as JSON, before the first query
@@ -54,6 +55,7 @@ class Query(Struct, frozen=True):
     rows_max: int
     timeout_s: float
     tables: frozenset[str] | None = None  # that may be read; None: all
+    row_filters: dict[str, RowFilter] = {}  # by table: which of its rows may be read, if not all
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
@@ -82,7 +84,8 @@ def main() -> None:
             return
         try:
             with translate_errors(lake):
-                (result,) = run(database, lake, [query.sql], query.rows_max, query.timeout_s, query.tables)
+                limits = (query.rows_max, query.timeout_s, query.tables, query.row_filters)
+                (result,) = run(database, lake, [query.sql], *limits)
                 body = json.encode(result)
         except AccessDeniedError as error:
             _send(replies, DENIED, error.target.encode())

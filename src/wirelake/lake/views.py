@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from wirelake.lake.duckdb_scan import scan
+from wirelake.lake.row_filters import filter_rows
 from wirelake.lake.store import Store
 from wirelake.lake.tables import FORMER_NAMES, SETTLED, LakeTable
+from wirelake.roles import RowFilter
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -44,8 +46,10 @@ def view_columns(table: LakeTable) -> list[str]:
     return names
 
 
-def create_view(database: "DuckDBPyConnection", lake: Store, table: LakeTable) -> None:
-    """Create or replace the view of a table.
+def create_view(
+    database: "DuckDBPyConnection", lake: Store, table: LakeTable, row_filter: RowFilter | None = None
+) -> None:
+    """Create or replace the view of a table, or of the rows that pass a filter.
 
     Which columns a table has is looked up only if it may be one of an earlier version, because that takes as long as a
     small query.
@@ -53,21 +57,24 @@ def create_view(database: "DuckDBPyConnection", lake: Store, table: LakeTable) -
     import duckdb  # noqa: PLC0415 an extra, and slow to import
 
     if table.has_open_rows and not is_delta_table(lake, table.open_table):
-        _create(database, lake, table, look=True)
+        _create(database, lake, table, row_filter, look=True)
         return
     try:
-        _create(database, lake, table, look=False)
+        _create(database, lake, table, row_filter, look=False)
     except duckdb.BinderException:
-        _create(database, lake, table, look=True)
+        _create(database, lake, table, row_filter, look=True)
 
 
-def _create(database: "DuckDBPyConnection", lake: Store, table: LakeTable, look: bool) -> None:
+def _create(
+    database: "DuckDBPyConnection", lake: Store, table: LakeTable, row_filter: RowFilter | None, look: bool
+) -> None:
     rows = _rows(database, lake, table, look)
     if table.has_open_rows:
         rows = f"{rows} UNION ALL {_rows(database, lake, table.open_table, look)}"
     former = [f'{name} AS "{FORMER_NAMES[name]}"' for name in table.schema.names if name in FORMER_NAMES]
     columns = ", ".join([*map(_quoted, view_columns(table)), *former])
-    database.execute(f"CREATE OR REPLACE VIEW {table.name} AS SELECT {columns} FROM ({rows})")  # noqa: S608 our names
+    select = f"SELECT {columns} FROM ({rows})"  # noqa: S608 our names
+    database.execute(f"CREATE OR REPLACE VIEW {table.name} AS {filter_rows(select, row_filter)}")
 
 
 def _rows(database: "DuckDBPyConnection", lake: Store, table: LakeTable, look: bool) -> str:

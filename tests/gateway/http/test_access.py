@@ -17,7 +17,7 @@ from wirelake.roles import Action
 ALICE: Final = ("alice", "alices-token", "private")
 EVE: Final = ("eve", "eves-token", "private")
 OWN: Final = ["@{identity}/**", "{identity}/**"]
-ROLES: Final[dict[str, dict[str, list[str]]]] = {
+ROLES: Final[dict[str, dict[str, Any]]] = {
     "private": {
         "publish": OWN,
         "subscribe": OWN,
@@ -199,6 +199,35 @@ async def test_tables(tmp_path: Path) -> None:
         asked = await caller.call("POST", path, {"sql": "SELECT protocol FROM gold.ledger"}, bearer=bearer("eve"))
         assert asked.json()["rows"] == [["comet"]]
         await denied(caller, Action.QUERY, "silver.readings", "POST", path, {"sql": "SELECT * FROM silver.readings"})
+
+
+async def test_rows_of_tables(tmp_path: Path) -> None:
+    roles = {
+        "meter": {
+            "query": ["**"],
+            "see": ["**"],
+            "rows": {"silver.readings": {"serial": "{identity}-*"}, "silver.messages": {"identity": "{identity}"}},
+        }
+    }
+    identities = [(*ALICE[:2], "meter"), (*EVE[:2], "meter")]
+    async with calling(tmp_path, identities=identities, roles=roles) as caller:
+        lake = caller.gateway.folder / "lake"
+        serials = ("alice-1", "alice-2", "eve-1", "alices-3")
+        write(lake, READINGS, *({"seq": n, "serial": serial, "value": 1.5} for n, serial in enumerate(serials)))
+        sql = {"sql": "SELECT serial FROM silver.readings ORDER BY serial"}
+        for name, rows in (("alice", [["alice-1"], ["alice-2"]]), ("eve", [["eve-1"]])):
+            asked = await caller.call("POST", "/api/lake/query", sql, bearer=bearer(name))
+            assert asked.json()["rows"] == rows
+        asked = await caller.call("POST", "/api/lake/query", sql)
+        assert len(asked.json()["rows"]) == len(serials), "the admin reads all"
+        await caller.publish("@alice/secret", "hers")
+        (publish,) = await caller.recorded("publish")
+        at = publish["at"]
+        row = {"seq": publish["seq"], "received_at": at, "day": at.date(), "identity": "alice"}
+        for table in (MESSAGES, QUARANTINE):
+            write(lake, table, row)
+        traced = await caller.call("GET", f"/api/messages/{publish['seq']}", bearer=bearer("eve"))
+        assert set(traced.json()["rows"]) == {"silver.quarantine"}, "a trace has no rows of limited tables"
 
 
 @pytest.mark.parametrize(

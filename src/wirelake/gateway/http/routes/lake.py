@@ -16,6 +16,7 @@ from wirelake.gateway.http.route import BoundRoute, Route
 from wirelake.lake import query
 from wirelake.lake.field_views import field_views
 from wirelake.lake.query_process import QueryPool
+from wirelake.lake.row_filters import row_filters_of
 from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES as TABLES_BY_NAME
 from wirelake.limits import HTTP_QUERIES_MAX, LAKE_ROWS, LAKE_ROWS_MAX, LAKE_SQL_CHARS_MAX
@@ -42,7 +43,9 @@ class LakeQueries:
     async def run(self, context: RequestContext, sql: str, rows_max: int) -> bytes:
         """Run a query in a process of its own, which is killed if the client disconnects. Return the result as JSON."""
         with self.limit.slot():
-            running = self._pool.query(sql, rows_max, tables=queryable(context.rights))
+            rights = context.rights
+            row_filters = row_filters_of(rights.row_filter)
+            running = self._pool.query(sql, rows_max, tables=queryable(rights), row_filters=row_filters)
             result = asyncio.create_task(asyncio.to_thread(running.run))
             # The body has been read, so the next event can only be that the client disconnected.
             disconnected = asyncio.ensure_future(context.request.receive())

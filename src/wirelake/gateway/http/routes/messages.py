@@ -46,7 +46,7 @@ class Tracer:
             raise ApiError(404, f"no message {message_id[:64]!r}: it never existed, or retention removed it{reason}")
         if isinstance(found.topic, str) and found.publisher != context.identity and not _knows(rights, found.topic):
             raise self._access.denied(context, Action.SEE, target)
-        found.rows = {name: rows for name, rows in found.rows.items() if rights.allows(Action.QUERY, name)}
+        found.rows = {name: rows for name, rows in found.rows.items() if rights.reads_whole(name)}
         return found
 
 
