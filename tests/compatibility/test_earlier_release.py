@@ -235,6 +235,23 @@ def test_the_pipeline_continues_from_its_checkpoint(folder: Path, data: Path) ->
     assert set(names) == {"resp"}
 
 
+def test_the_tokens_that_it_logged_can_be_removed(folder: Path, data: Path) -> None:
+    before = logged(data)
+    with_token = {row["protocol"] for row in before if TOKEN.encode() in row["frame"]}
+    assert with_token == {"comet", "esnp", "magline", "resp", "sisnet"}
+    done = json.loads(run_wirelake(folder, "log", "redact", "--json"))
+    redacted = {protocol for protocol, count in done["redacted"].items() if count}
+    assert redacted == {"comet", "esnp", "magline", "redis", "sisnet"}
+    for path in (data / "log").glob("*.seg"):
+        assert TOKEN.encode() not in path.read_bytes()
+    same = {"seq", "at", "event", "session", "note"}
+    assert [{name: row[name] for name in same} for row in logged(data)] == [
+        {name: row[name] for name in same} for row in before
+    ]
+    assert [len(row["frame"]) for row in logged(data)] == [len(row["frame"]) for row in before]
+    assert "no damage" in run_wirelake(folder, "log", "verify")
+
+
 def redis_client(running: Running) -> redis.asyncio.Redis:
     return redis.asyncio.Redis(host=HOST, port=running.port("redis"), username="cache", password=TOKEN)
 

@@ -5,6 +5,7 @@ Bytes that cannot be decoded are blanked from the first sign of a login on: wher
 """
 
 import re
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import Final
@@ -30,6 +31,7 @@ _STRING: Final = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _JSON_TOKEN: Final = re.compile(rb"%b|[{}\[\],:]|[^\s{}\[\],:\"]+" % _STRING, re.DOTALL)
 _NOT_PUNCTUATION: Final = re.compile(rb'[^\s{}\[\]:,"]')
 _DIGIT: Final = re.compile(rb"[0-9]")
+_BLANKED: Final = f'"{BLANK_TEXT}"'.encode()
 
 
 def blank(data: bytes) -> bytes:
@@ -85,6 +87,27 @@ def redact_json(text: bytes, inner: AbstractSet[str] = frozenset()) -> bytes:
     return b"".join(parts) + text[tokens[-1].end() :]
 
 
+def blank_fields(text: bytes, names: AbstractSet[str]) -> bytes:
+    """Blank the values of these keys of a JSON object, whatever their case. Values that are blanked already stay."""
+    if not isinstance(read_json(text), dict):
+        return text
+    tokens = list(_JSON_TOKEN.finditer(text))
+    parts: list[bytes] = []
+    reader = _TokenReader(text, tokens, parts)
+    reader.keep()
+    while reader.next != b"}":
+        if reader.next == b",":
+            reader.keep()
+        name = read_json(reader.keep())
+        reader.keep()  # the colon
+        if name.lower() in names and reader.next != _BLANKED:
+            reader.blank_value()
+        else:
+            reader.keep_value()
+    reader.keep()
+    return b"".join(parts) + text[tokens[-1].end() :]
+
+
 class _TokenReader:
     """Reads the tokens of valid JSON, and writes them, blanked or not, with the white space before each."""
 
@@ -109,11 +132,18 @@ class _TokenReader:
             return self._write(b'"' + blank(token[1:-1]) + b'"')
         return self._write(_DIGIT.sub(b"1", token))
 
+    def keep_value(self) -> None:
+        """Write the next value, with all that is nested in it, as it is."""
+        self._write_value(self.keep)
+
     def blank_value(self) -> None:
         """Write the next value, with all that is nested in it, blanked."""
+        self._write_value(self.blank)
+
+    def _write_value(self, write: Callable[[], bytes]) -> None:
         depth = 0
         while True:
-            token = self.blank()
+            token = write()
             depth += (token in b"{[") - (token in b"}]")
             if not depth:
                 return

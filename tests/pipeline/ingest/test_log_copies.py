@@ -17,6 +17,7 @@ from wirelake.log.segments.block_index import BlockIndex
 from wirelake.log.segments.format import list_segments, segment_path
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.reader import HOLE, Gap, damaged_gaps
+from wirelake.log.segments.redaction import redact_log
 from wirelake.log.segments.settings import LogSettings
 from wirelake.pipeline.ingest.log_copies import (
     CopiedSegment,
@@ -105,6 +106,29 @@ def test_copies_are_removed_when_their_batch_is_committed(log: SegmentLog, data:
     assert copied(data, store)[0].end_seq > ROWS // 2
     LogCopies(data / "log", store, keep_s=-1.0).remove_read(ROWS)
     assert store.list() == []
+
+
+def test_copies_of_redacted_segments_are_replaced(log: SegmentLog, data: Path, store: LocalStore) -> None:
+    fill(log, ROWS)
+    copies = LogCopies(data / "log", store)
+    copies.publish(spans_of(data / "log"))
+    log.close()
+    assert tails(store)
+    folder, before = data / "log", copied(data, store)
+    content = {copy.path: store.read(copy.path) for copy in before}
+
+    def redact(records: Any) -> dict[int, bytes]:
+        return {row: b"*" * len(frame_of(seq)) for row, seq in enumerate(records["seq"].to_pylist()) if seq == 5}
+
+    redact_log(folder, redact, AT_US)
+    segment_path(folder, before[1].first_seq).unlink()  # by retention
+    assert LogCopies(folder, store).renew() == 2 + 1
+    after = copied(data, store)
+    assert [copy.first_seq for copy in after] == [copy.first_seq for copy in before if copy != before[1]]
+    assert store.read(after[0].path) == segment_path(folder, 0).read_bytes() != content[before[0].path]
+    assert [copy for copy in after[1:] if store.read(copy.path) != content[copy.path]] == []
+    assert not tails(store)
+    assert LogCopies(folder, store).renew() == 0
 
 
 def test_copies_of_segments_that_retention_removed_are_removed(log: SegmentLog, data: Path, store: LocalStore) -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
+from wirelake.cli.commands.log_redaction import redact
 from wirelake.cli.main import EXIT_BAD_INPUT
 from wirelake.cli.support.options import parse_time, settings_options
 from wirelake.cli.support.output import counted
@@ -42,10 +43,14 @@ Examples:
   wirelake log tail
   wirelake log cat --protocol comet --since 2026-01-01 --json
   wirelake log index
+  wirelake log redact --dry-run
   wirelake log verify"""
 )
 def log() -> None:
-    """Inspect the event log."""
+    """Inspect the event log, and remove secrets from it."""
+
+
+log.add_command(redact)
 
 
 @log.command(

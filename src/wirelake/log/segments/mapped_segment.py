@@ -63,6 +63,13 @@ class BlockHint(NamedTuple):
     seq: int
 
 
+class FramePlaces(NamedTuple):
+    """Say where the frames of a block are in the file: each reaches to the next place."""
+
+    places: list[int]
+    references: dict[int, TailReference]  # rows whose frames are stored without their tails
+
+
 class MappedSegment:
     """Give access to the blocks of one segment file.
 
@@ -206,6 +213,18 @@ class MappedSegment:
         if header.kind == BlockKind.REFERENCES:
             return decode_references(body, self.schema)
         return [], pa.ipc.read_record_batch(body, self.schema)
+
+    def frame_places(self, offset: int) -> FramePlaces | None:
+        """Return where the file has the stored frames of the block at `offset`; None if the block is not valid."""
+        header = None if self.salt is None else decode_header(self.view, offset, self.salt)
+        if header is None or header.kind not in _RECORD_KINDS or not is_body_valid(self.view, offset, header):
+            return None
+        references, batch = self._stored_batch(offset, header)
+        frames = batch.column("frame")
+        _, ends, data = frames.buffers()
+        start = 0 if data is None else data.address - self._buffer.address
+        places = memoryview(ends).cast("i")[frames.offset : frames.offset + len(frames) + 1].tolist()
+        return FramePlaces([start + place for place in places], {each.row: each for each in references})
 
     def stored_frames(self, offset: int) -> Any:
         """Return the frames of the block at `offset` as they are stored; None if it is not valid."""

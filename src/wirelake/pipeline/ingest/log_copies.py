@@ -75,6 +75,26 @@ class LogCopies:
             self._store.delete(copy.path)
             del self._sealed[copy.first_seq]
 
+    def renew(self) -> int:
+        """Replace the copies of segments that were written anew, and remove those of tails. Return how many.
+
+        The batch that a tail was copied for copies it again.
+        """
+        paths = [*self._tails]
+        for copy in list(self._sealed.values()):
+            try:
+                segment = MappedSegment(segment_path(self._folder, copy.first_seq), copy.first_seq, self._salt)
+            except FileNotFoundError:  # removed by the log's own retention
+                del self._sealed[copy.first_seq]
+                paths.append(copy.path)
+                continue
+            if self._copy_sealed(segment, copy.end_seq) != copy.path:
+                paths.append(copy.path)
+        for path in paths:
+            self._store.delete(path)
+        self._tails.clear()
+        return len(paths)
+
     def _is_old(self, copy: CopiedSegment) -> bool:
         try:
             sealed_at_s = segment_path(self._folder, copy.first_seq).stat().st_mtime
