@@ -2,7 +2,7 @@
 
 Those marked (setting) are defaults. A limit of the wire format (a u8 count cannot pass 255) has no entry
 here. Each protocol has its own limits in `protocols/<name>/constants.py`; those of the command line are in
-`cli/support/limits.py`, of the simulator in `simulator/limits.py`.
+`cli/support/limits.py`, of the simulator in `simulator/limits.py`, of the workbench in `workbench/limits.py`.
 """
 
 from typing import Final
@@ -478,19 +478,3 @@ CAPTURE_COMMIT_S: Final = 60.0  # for that
 CAPTURE_SAMPLES_BYTES_MAX: Final = 64 * MIB  # read of a capture for the workbench
 CAPTURE_LEFT_OUT_SHOWN_MAX: Final = 1000  # connections that the report lists one by one
 CAPTURE_COUNTED_HOURS_MAX: Final = 1024  # pairs of hour, protocol and direction, after which the counters are written
-
-# the workbench for unknown protocols
-WORKBENCH_FRAMES_MAX: Final = 2000  # frames of one analysis; of more, they are taken evenly
-WORKBENCH_FRAME_BYTES_MAX: Final = 64 * KIB  # longer ones are left out
-WORKBENCH_BYTES_MAX: Final = 4 * MIB  # of all frames
-WORKBENCH_S: Final = 10.0  # for one analysis; what was found until then is shown
-WORKBENCH_HEAD_BYTES: Final = 48  # of a frame, in which fields at fixed places are searched for
-WORKBENCH_CONFIDENT_BITS: Final = 20.0  # of a finding; less is not shown
-WORKBENCH_LENGTH_SHARE_MIN: Final = 0.9  # of the frames that agree on a length
-WORKBENCH_SEGMENT_SHARE_MIN: Final = 0.4  # the same of TCP segments, of which many hold several frames or a part of one
-WORKBENCH_CHECKSUM_SHARE_MIN: Final = 0.9  # of the frames whose checksum is right
-WORKBENCH_CHECKSUM_START_MAX: Final = 8  # first byte that a checksum at the end covers
-WORKBENCH_CHECKSUM_OFFSET_MAX: Final = 16  # of a checksum before what it covers
-WORKBENCH_OPCODES_MAX: Final = 64  # values of an opcode
-WORKBENCH_TEXTS_SHOWN_MAX: Final = 4
-WORKBENCH_ENUMERATIONS_SHOWN_MAX: Final = 4

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wirelake.errors import InputError
-from wirelake.limits import WORKBENCH_BYTES_MAX, WORKBENCH_CONFIDENT_BITS, WORKBENCH_FRAMES_MAX
 from wirelake.workbench.analysis import Analysis, analyse, limit
 from wirelake.workbench.draft import decodes
 from wirelake.workbench.evidence import Proposal, Sample
+from wirelake.workbench.limits import WORKBENCH_BYTES_MAX, WORKBENCH_CONFIDENT_BITS, WORKBENCH_FRAMES_MAX
 from wirelake.workbench.samples import parse_samples
 from workbench.traffic import CONVERSATIONS, beacon_samples, recorded, samples_of, segments_of
 

@@ -9,7 +9,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from wirelake.limits import (
+from wirelake.workbench.checksums import find_checksums
+from wirelake.workbench.columns import find_constants, find_counters, find_opcodes, find_timestamps
+from wirelake.workbench.draft import draft_layout
+from wirelake.workbench.evidence import Proposal, Sample
+from wirelake.workbench.lengths import cut_streams, find_lengths, find_records
+from wirelake.workbench.limits import (
     WORKBENCH_BYTES_MAX,
     WORKBENCH_CONFIDENT_BITS,
     WORKBENCH_ENUMERATIONS_SHOWN_MAX,
@@ -18,11 +23,6 @@ from wirelake.limits import (
     WORKBENCH_S,
     WORKBENCH_SEGMENT_SHARE_MIN,
 )
-from wirelake.workbench.checksums import find_checksums
-from wirelake.workbench.columns import find_constants, find_counters, find_opcodes, find_timestamps
-from wirelake.workbench.draft import draft_layout
-from wirelake.workbench.evidence import Proposal, Sample
-from wirelake.workbench.lengths import cut_streams, find_lengths, find_records
 from wirelake.workbench.texts import find_texts
 
 FRAMES_MIN: Final = 4  # that differ; fewer are evidence for nothing

@@ -8,8 +8,12 @@ from typing import Final, NamedTuple
 
 from fastcrc import crc8, crc16, crc32
 
-from wirelake.limits import WORKBENCH_CHECKSUM_OFFSET_MAX, WORKBENCH_CHECKSUM_SHARE_MIN, WORKBENCH_CHECKSUM_START_MAX
 from wirelake.workbench.evidence import ORDERS, ByteOrder, Proposal, chance_bits, cross_rate, number
+from wirelake.workbench.limits import (
+    WORKBENCH_CHECKSUM_OFFSET_MAX,
+    WORKBENCH_CHECKSUM_SHARE_MIN,
+    WORKBENCH_CHECKSUM_START_MAX,
+)
 
 Compute = Callable[[bytes], int]
 _FIRST_LOOK: Final = 4  # frames on which an algorithm has to be right for a second look

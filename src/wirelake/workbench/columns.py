@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from math import comb, log2
 from typing import Final
 
-from wirelake.limits import WORKBENCH_CONFIDENT_BITS, WORKBENCH_HEAD_BYTES, WORKBENCH_OPCODES_MAX
 from wirelake.workbench.evidence import ORDERS, ByteOrder, Proposal, Sample, chance_bits, cross_rate, number
+from wirelake.workbench.limits import WORKBENCH_CONFIDENT_BITS, WORKBENCH_HEAD_BYTES, WORKBENCH_OPCODES_MAX
 
 _YEAR_S: Final = 31_556_952
 _EARLIEST_S: Final = 946_684_800  # 2000

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from wirelake.limits import WORKBENCH_HEAD_BYTES, WORKBENCH_LENGTH_SHARE_MIN
 from wirelake.workbench.evidence import ORDERS, SIZES, ByteOrder, Proposal, chance_bits, cross_rate, number
+from wirelake.workbench.limits import WORKBENCH_HEAD_BYTES, WORKBENCH_LENGTH_SHARE_MIN
 
 _LAYOUTS: Final = [(size, order) for size in SIZES for order in (ORDERS if size > 1 else ("big",))]
 _PLUS_MAX: Final = 16  # a length that counts more bytes than this before or after the frame is no length

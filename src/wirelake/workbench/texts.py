@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import log2
 from typing import Final
 
-from wirelake.limits import WORKBENCH_TEXTS_SHOWN_MAX
 from wirelake.workbench.evidence import ByteOrder, Proposal, chance_bits, cross_rate, number
+from wirelake.workbench.limits import WORKBENCH_TEXTS_SHOWN_MAX
 
 _RUN: Final = re.compile(rb"[\x20-\x7e][\t\n\r\x20-\x7e]{3,}")
 _CHARACTER_BITS: Final = log2(256 / 98)  # that a byte is a character by chance

@@ -17,13 +17,13 @@ from wirelake.cli.support.options import read_input, settings_options
 from wirelake.cli.support.output import counted
 from wirelake.config import load
 from wirelake.errors import InputError
-from wirelake.limits import WORKBENCH_FRAMES_MAX
 from wirelake.protocols import registry
 from wirelake.protocols.inspection import identify as rank_protocols
 from wirelake.protocols.text import write_json
 from wirelake.tracing.search import Search
 from wirelake.workbench.analysis import Analysis, analyse
 from wirelake.workbench.evidence import Sample
+from wirelake.workbench.limits import WORKBENCH_FRAMES_MAX
 from wirelake.workbench.samples import parse_samples
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
