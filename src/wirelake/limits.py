@@ -221,6 +221,9 @@ ACCESS_IDENTITIES_MAX: Final = 100_000  # identities, or combinations of roles, 
 ACCESS_DECISIONS_MAX: Final = 4096  # decisions cached for one identity
 ACCESS_TARGET_CHARS_MAX: Final = 2048  # of a target in a cached decision, and in the record of a refusal
 ACCESS_COUNTED_MAX: Final = 1000  # pairs of identity and action whose refusals are counted separately
+AUDIT_SQL_CHARS_MAX: Final = 4096  # of a statement in the record of a query
+AUDIT_ERROR_CHARS_MAX: Final = 512  # of an error in the record of what failed
+AUDIT_CHANGES_MAX: Final = 100  # settings that a reload changed, in its record
 
 # gateway
 GATEWAY_TIMER_GRAIN_S: Final = 0.05  # deadlines this close to each other run together

@@ -14,7 +14,7 @@ from wirelake.broker.access import AccessPolicy, everybody_is_member
 from wirelake.broker.consumer import as_message
 from wirelake.broker.delivery import Notifier, Record, SlowConsumers
 from wirelake.broker.devices import Devices
-from wirelake.broker.peer import InlineJobRunner, Job, JobRunner, Peer, PeerObserver
+from wirelake.broker.peer import InlineJobRunner, Job, JobRunner, Peer, PeerObserver, Requester
 from wirelake.broker.request_fields import (
     backlog_limits,
     check_topic,
@@ -59,6 +59,7 @@ RETAIN: Final = "retain"  # header of a notification
 RECEIVED: Final = "received"
 
 RecordPublished = Callable[[Sequence[StoredNotification], bool], None]  # in their order; whether they are retained
+OnCommand = Callable[[Requester, str, Message], object]  # who sends it, the serial of the device, the command
 Builtin = Callable[[Peer, Message, float], None]  # serves a request itself: requester, request, now_s
 
 
@@ -78,13 +79,14 @@ class Broker:
         fetch: Builtin | None = None,
         on_hop: Hop | None = None,
         on_release: Callable[[], None] | None = None,
+        on_command: OnCommand | None = None,
         access: AccessPolicy | None = None,
     ) -> None:
         """Record deliveries with `record`, and publishes with `record_published` (one by one, with `record`, if None).
 
         `jobs` runs long requests, `fetch` serves requests to fetch by HTTP, `on_hop` is called for each step of a
-        traced request, `on_release` when notifications became durable, and `flush` can send them. `access` decides who
-        may do what; by default, everybody is a member.
+        traced request, `on_release` when notifications became durable, and `flush` can send them, `on_command` before
+        a command goes to a device. `access` decides who may do what; by default, everybody is a member.
         """
         self.notifier = Notifier()
         self.slow_consumers = SlowConsumers(conflate=conflate)
@@ -106,6 +108,7 @@ class Broker:
         self._record = record
         self._record_published = record_published or self._record_each
         self._fetch = fetch
+        self.on_command: OnCommand = on_command or (lambda _requester, _serial, _message: None)
         self._builtin: dict[str, Builtin] = {}
         self._observers: list[PeerObserver] = []
         self._responses: CommitQueue[tuple[Peer, Message]] = CommitQueue(self._on_commit)
@@ -412,8 +415,20 @@ class Broker:
             raise self.access.denied(peer, Action.PROVIDE, service)
         self.services.register(peer, service, group)
 
-    def command(self, requester: Peer, message: Message, serial: str, now_s: float, timeout_s: float) -> None:
-        """Send a command to the session of a device, whatever protocol it speaks, or respond why that cannot be."""
+    def command(
+        self,
+        requester: Peer,
+        message: Message,
+        serial: str,
+        now_s: float,
+        timeout_s: float,
+        *,
+        is_broadcast: bool = False,
+    ) -> None:
+        """Send a command to the session of a device, whatever protocol it speaks, or respond why that cannot be.
+
+        One that is part of a broadcast is not reported to `on_command`: the broadcast is.
+        """
         self.access.authorize(requester, Action.COMMAND, serial)
         device = self.devices.find(serial)
         if device is None:
@@ -422,6 +437,8 @@ class Broker:
             text = f"device {serial[:64]!r} is connected by {device.protocol}, and its session takes no commands"
             code = FailureCode.UNENCODABLE
         else:
+            if not is_broadcast:
+                self.on_command(requester, serial, message)
             self.services.call(requester, message, device, now_s, timeout_s)
             return
         requester.send(failed(message.correlation, text, code))

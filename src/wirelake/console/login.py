@@ -34,13 +34,13 @@ class LoginPages:
             return render("login.html", context, error.status_code, to=to, failed=error.detail)
         self._authenticator.grant(context)
         response = RedirectResponse(home(context.rights) if to == "/" else to, 303, HEADERS)
-        self._authenticator.cookie_sessions.begin(context, response)
+        await self._authenticator.begin_session(context, response)
         return response
 
     async def log_out(self, context: RequestContext, _: None) -> Response:
         check_own_page(context)
         response = RedirectResponse("/login", 303, HEADERS)
-        self._authenticator.cookie_sessions.end(context, response)
+        await self._authenticator.end_session(context, response)
         return response
 
 

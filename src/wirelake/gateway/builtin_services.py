@@ -8,11 +8,13 @@ from typing import Final
 from wirelake.broker.broker import Broker, Builtin
 from wirelake.broker.peer import Peer
 from wirelake.config import Settings
+from wirelake.gateway.auth.audit import AuditLog
 from wirelake.gateway.jobs import SlicedJobRunner
 from wirelake.gateway.scheduling import Later
 from wirelake.gateway.transport.connection import Connection
 from wirelake.gateway.transport.fair_queue import FairQueue
 from wirelake.limits import GATEWAY_BUSY_PAUSE_S
+from wirelake.log.audit import OK, REFUSED
 from wirelake.message import DEVICES_SERVICE
 from wirelake.protocols import registry
 from wirelake.services.records import RecordService
@@ -22,6 +24,7 @@ from wirelake.state.store import StateStore
 
 # The service follows the commands and errors of this version. Clients choose by it which commands they use.
 _REDIS_VERSION: Final = "7.4.0"
+FLUSH: Final = "redis.flush"  # the action in the audit
 
 
 class BuiltinServices:
@@ -38,6 +41,7 @@ class BuiltinServices:
         connections: Mapping[str, Connection],
         flush_soon: Callable[[], None],
         is_log_behind: Callable[[], bool],
+        audit: AuditLog,
         now_s: Callable[[], float],
         now_ms: Callable[[], int],
         later: Later,
@@ -52,10 +56,12 @@ class BuiltinServices:
         self._started_ms = now_ms()
         broker.register_builtin(DEVICES_SERVICE, device_commands)
 
-        def is_admin(peer: Peer) -> bool:
-            return broker.access.rights_of(peer).is_admin
+        def may_flush(peer: Peer) -> bool:
+            is_admin = broker.access.rights_of(peer).is_admin
+            audit.record(peer, FLUSH, "", OK if is_admin else REFUSED)
+            return is_admin
 
-        redis = RedisService(broker, state, jobs, now_ms, now_s, later, is_admin, self._describe)
+        redis = RedisService(broker, state, jobs, now_ms, now_s, later, may_flush, self._describe)
         broker.register_builtin(SERVICE, redis)
         self.records = RecordService(broker, state.records, PacketSender(self._send_later, self._pause_s), flush_soon)
         self.apply(settings)

@@ -12,8 +12,8 @@ from wirelake.broker.broker import Broker
 from wirelake.broker.peer import Peer
 from wirelake.clock import SteadyClock
 from wirelake.config import Settings
-from wirelake.gateway.auth.access_log import AccessLog
 from wirelake.gateway.auth.admission import Admission
+from wirelake.gateway.auth.audit import AuditLog
 from wirelake.gateway.auth.keys import KeyFiles
 from wirelake.gateway.auth.login_flow import LoginFlow
 from wirelake.gateway.auth.logins import Logins
@@ -117,6 +117,7 @@ class Gateway:
     def reload(self, new: Settings) -> Reloaded:
         """Apply new settings, and return what changed. Raise InputError if they cannot be used."""
         self.settings, reloaded = self._reloader.reload(self.settings, new)
+        self.audit.reload(reloaded.applied, reloaded.kept)
         return reloaded
 
     @property
@@ -155,6 +156,7 @@ class Gateway:
         self.tls = tls_context(settings)
         self.keys.admin_token()
         self.admission = Admission(settings.limits, self.now_s)
+        self.audit = AuditLog(self.recorder, self.counters, self.admission, self.now_s)
         self.logins = Logins(
             identities,
             self.keys.token_key(identities),
@@ -170,7 +172,7 @@ class Gateway:
         access = AccessPolicy(
             self._roles_of,
             self.settings.roles,
-            AccessLog(self.recorder, self.counters, self.admission, self.now_s),
+            self.audit.denied,
         )
         self.fetcher = Fetcher(self.settings.fetch, self.spawn, self._is_stopping, access)
         self.broker = Broker(
@@ -186,6 +188,7 @@ class Gateway:
             fetch=self.fetcher,
             on_hop=HopReporter(self.log_settings.node, self.now_ms),
             on_release=lambda: self.flush_soon(),
+            on_command=self.audit.command,
             access=access,
         )
         self._scheduler = BrokerScheduler(self.broker, self.timers, asyncio.get_running_loop().call_soon, self.now_s)
@@ -198,7 +201,7 @@ class Gateway:
         resumption = SessionResumption(
             self.state.sessions,
             self.broker,
-            self.recorder,
+            self.audit,
             self.counters,
             self.connections,
             self.flush_soon,
@@ -211,7 +214,7 @@ class Gateway:
             self.logins,
             resumption,
             self.broker,
-            self.recorder,
+            self.audit,
             self.counters,
             self.connections,
             self.flush_soon,
@@ -274,6 +277,7 @@ class Gateway:
             self.connections,
             self.flush_soon,
             self._is_log_behind,
+            self.audit,
             self.now_s,
             self.now_ms,
             self.later,
@@ -324,6 +328,7 @@ class Gateway:
             HttpSessions(self.connections, self.devices, self.upstreams, self.broker, self.flush_soon, self.jobs),
             HttpAccess(
                 self.admission,
+                self.audit,
                 self.stalls,
                 self.logins,
                 self.keys.admin_token(),

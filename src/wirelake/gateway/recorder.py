@@ -8,7 +8,7 @@
 | gap | in, out | | of an imported capture: offset and number of the bytes that it lacks |
 | fault | in | the frame before it, which could not be decoded | code, offset, text |
 | refuse | in | | which login or packet was refused, and why |
-| login | | | whether it resumed a session |
+| login, logout, deny, audit | | | who did what, from where: see `gateway/auth/audit.py` |
 | publish | | content | topic, id, position, type, publisher; `retain` if it is kept as the topic's last value |
 | subscribe, unsubscribe | | | topic, identity; the position it starts behind, and the prefix of the topic's ids |
 | deliver | out | JSON: [[session, identity, protocol], …] | topic, first, last, attempt, the prefix of their ids |

@@ -125,6 +125,7 @@ class GatewayProcess:
             reloaded = self._gateway.reload(self._load_settings())
         except WirelakeError as error:
             outcome.error = str(error)
+            self._gateway.audit.reload_failed(outcome.error)
         else:
             outcome.applied, outcome.needs_restart, outcome.tls = reloaded.applied, reloaded.kept, reloaded.tls
         for sentence in outcome.sentences():

@@ -10,11 +10,11 @@ from wirelake.broker.services import failed
 from wirelake.config import Settings
 from wirelake.errors import StorageError
 from wirelake.gateway.auth.admission import host_of
-from wirelake.gateway.auth.client_certificates import certified_names
+from wirelake.gateway.auth.audit import AuditLog
+from wirelake.gateway.auth.client_certificates import certificate_name, certified_names
 from wirelake.gateway.auth.logins import Logins
 from wirelake.gateway.auth.resumption import SessionResumption
 from wirelake.gateway.metrics import Counters
-from wirelake.gateway.recorder import Recorder
 from wirelake.gateway.scheduling import Spawn
 from wirelake.gateway.transport.connection import Connection
 from wirelake.limits import GATEWAY_LOGIN_DELAY_MAX_S
@@ -46,7 +46,7 @@ class LoginFlow:
         logins: Logins,
         resumption: SessionResumption,
         broker: Broker,
-        recorder: Recorder,
+        audit: AuditLog,
         counters: Counters,
         connections: Mapping[str, Connection],
         flush_soon: Callable[[], None],
@@ -58,7 +58,7 @@ class LoginFlow:
         self._logins = logins
         self._resumption = resumption
         self._broker = broker
-        self._recorder = recorder
+        self._audit = audit
         self._counters = counters
         self._connections = connections
         self._flush_soon = flush_soon
@@ -112,10 +112,10 @@ class LoginFlow:
         before = connection.identity
         try:
             if reason:
-                self._recorder.event(connection, "refuse", {"reason": reason, "user": credentials.user})
+                self._audit.login_refused(connection, reason, user=credentials.user)
             else:
                 connection.identity = identity
-                self._recorder.event(connection, "login", {})
+                self._audit.login(connection, certificate=certificate_name(connection.certificate))
         except StorageError as error:
             connection.identity = before
             connection.on_storage_error(error)

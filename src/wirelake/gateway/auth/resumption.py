@@ -16,9 +16,9 @@ from wirelake.broker.services import failed
 from wirelake.commit import Commit
 from wirelake.config import Settings
 from wirelake.errors import StorageError
-from wirelake.gateway.auth.client_certificates import certified_names
+from wirelake.gateway.auth.audit import AuditLog
+from wirelake.gateway.auth.client_certificates import certificate_name, certified_names
 from wirelake.gateway.metrics import Counters
-from wirelake.gateway.recorder import Recorder
 from wirelake.gateway.transport.connection import Connection
 from wirelake.message import Kind, Message, Op, control_op
 from wirelake.protocols import registry
@@ -38,7 +38,7 @@ class SessionResumption:
         self,
         sessions: Sessions,
         broker: Broker,
-        recorder: Recorder,
+        audit: AuditLog,
         counters: Counters,
         connections: Mapping[str, Connection],
         flush_soon: Callable[[], None],
@@ -49,7 +49,7 @@ class SessionResumption:
         """`connections` are the open ones by id. While `is_stopping` returns True, no session is stored."""
         self._sessions = sessions
         self._broker = broker
-        self._recorder = recorder
+        self._audit = audit
         self._counters = counters
         self._connections = connections
         self._flush_soon = flush_soon
@@ -96,7 +96,7 @@ class SessionResumption:
 
     def _start_anew(self, connection: Connection) -> None:
         """Log out a live connection whose client starts a new session on it."""
-        self._recorder.event(connection, "logout", {})  # first: if the log refuses it, nothing has changed
+        self._audit.logout(connection)  # first: if the log refuses it, nothing has changed
         self._forget(connection)
         self._broker.on_close(connection)
         connection.identity = ""
@@ -115,14 +115,14 @@ class SessionResumption:
         if stored is None or not is_proven or not is_certified:
             reason = "unknown_session" if stored is None else "wrong_proof" if not is_proven else "certificate"
             self._counters.logins[connection.protocol, reason] += 1
-            self._recorder.event(connection, "refuse", {"reason": reason})
+            self._audit.login_refused(connection, reason)
             extra = {"session": connection.id, "address": connection.address, "reason": reason}
             _log.info("resume refused", extra=extra)
             self._refuse(connection, message)  # with the same text for all of them
             return
         before, connection.identity = connection.identity, stored.identity
         try:
-            self._recorder.event(connection, "login", {"resumed": True})
+            self._audit.login(connection, resumed=True, certificate=certificate_name(connection.certificate))
             removed = self._sessions.remove(sid)
         except StorageError:  # the session stays resumable
             connection.identity = before

@@ -81,6 +81,7 @@ class Broadcasts:
                 "send the command to each by its serial"
             )
         broadcast = _Broadcast(self._broker, self._registry, self._now_s, self._open, peer, message, command)
+        self._broker.on_command(peer, EVERY_DEVICE, broadcast.request)
         self._jobs.start(peer, message, broadcast.send())
 
     def on_close(self, peer: Peer) -> None:
@@ -111,7 +112,7 @@ class _Broadcast:
         self._now_s = now_s
         self._open = open_broadcasts
         self._message = message
-        self._request = replace(command_message("", command, source=peer.identity), target=_ALL_DEVICES)
+        self.request = replace(command_message("", command, source=peer.identity), target=_ALL_DEVICES)
         self._due_s = now_s() + command.wait_ms / 1000
         self._awaited = 0  # devices that may still answer
         self._is_sending = True
@@ -150,8 +151,10 @@ class _Broadcast:
             return
         self._awaited += 1
         try:
-            request = self._request if device.takes_broadcasts else replace(self._request, target=Device(serial))
-            broker.command(_BroadcastRequester(self, serial), request, serial, now_s, self._due_s - now_s)
+            request = self.request if device.takes_broadcasts else replace(self.request, target=Device(serial))
+            broker.command(
+                _BroadcastRequester(self, serial), request, serial, now_s, self._due_s - now_s, is_broadcast=True
+            )
         except StorageError as error:  # the call was not made
             self._awaited -= 1
             self._add_unanswered(serial, str(error), has_receipt=False)

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from wirelake.commit import Commit
 from wirelake.errors import BusyError, WirelakeError
+from wirelake.gateway.auth.audit import AuditLog, outcome_of
 from wirelake.gateway.http.auth import Authenticator
 from wirelake.gateway.http.bodies import parse_body, read_bytes, redact
 from wirelake.gateway.http.errors import ApiError, api_error, error_response
@@ -40,12 +41,14 @@ class RequestLog:
     def __init__(
         self,
         recorder: Recorder,
+        audit: AuditLog,
         counters: Counters,
         commit_s: Histogram,
         is_log_behind: Callable[[], bool],
         now_s: Callable[[], float],
     ) -> None:
         self._recorder = recorder
+        self._audit = audit
         self._counters = counters
         self._commit_s = commit_s
         self._is_log_behind = is_log_behind
@@ -59,14 +62,21 @@ class RequestLog:
         self._counters.frames_in["http"] += 1
         self._counters.bytes_in["http"] += size
 
-    async def record_response(self, route: Route, context: RequestContext, response: Response) -> None:
-        """Record a response, and return once the record is on disk."""
+    async def record_response(self, route: Route, context: RequestContext, body: Any, response: Response) -> None:
+        """Record a response, with the action if it is one to audit, and return once that is on disk."""
         started_s = self._now_s()
+        if route.audit:
+            self._record_action(route, context, body, response)
         commit, size = self._record(route, context, "out", bytes(response.body), {"status": response.status_code})
         self._counters.frames_out["http"] += 1
         self._counters.bytes_out["http"] += size
         await commit
         self._commit_s.observe(self._now_s() - started_s)
+
+    def _record_action(self, route: Route, context: RequestContext, body: Any, response: Response) -> None:
+        status, name = response.status_code, route.audit_target
+        target = context.path(name) if f"{{{name}}}" in route.path else str(getattr(body, name))
+        self._audit.record(context, route.audit, target, outcome_of(status), status=status, **context.audited)
 
     def count_error(self, error: ApiError) -> None:
         self._counters.errors["http", error.code] += 1
@@ -160,7 +170,7 @@ class PathEndpoint:
             error = fault
         if error is not None:
             response = self._refused(error)
-        await self._request_log.record_response(route, context, response)
+        await self._request_log.record_response(route, context, body, response)
         return response
 
     def _refused(self, error: ApiError) -> Response:

@@ -14,12 +14,13 @@ from wirelake.broker.broker import Broker
 from wirelake.clock import SteadyClock
 from wirelake.config import Settings
 from wirelake.gateway.auth.admission import Admission
+from wirelake.gateway.auth.audit import AuditLog
 from wirelake.gateway.auth.logins import Logins
 from wirelake.gateway.auth.role_enforcement import RoleEnforcement
 from wirelake.gateway.devices.sessions import DeviceSessions
 from wirelake.gateway.http import openapi
 from wirelake.gateway.http.app import PathEndpoint, RequestLog, build_app
-from wirelake.gateway.http.auth import Authenticator, CookieSessions, RefusalLog, is_loopback
+from wirelake.gateway.http.auth import Authenticator, CookieSessions, is_loopback
 from wirelake.gateway.http.connection import ServerConfig
 from wirelake.gateway.http.limiter import RequestLimiter
 from wirelake.gateway.http.listener import HttpListener, NewAcceptor, bind_socket, socket_address
@@ -110,9 +111,10 @@ class HttpSessions(Struct, frozen=True):
 
 
 class HttpAccess(Struct, frozen=True):
-    """What admits connections and authenticates requests."""
+    """What admits connections, authenticates requests, and records who did what."""
 
     admission: Admission
+    audit: AuditLog
     stalls: StallMonitor
     logins: Logins
     admin_token: str
@@ -180,7 +182,7 @@ def _new_listener(
         access.logins,
         access.admin_token,
         CookieSessions(now_s, is_secure=is_secure),
-        RefusalLog(storage.recorder, counters, access.admission, now_s),
+        access.audit,
         sessions.broker.access,
         is_local=is_loopback(socket_address(listening).host),
     )
@@ -188,7 +190,7 @@ def _new_listener(
         authenticator=authenticator,
         limiter=limiter,
         streams=EventStreams(client, storage.recorder, counters, pending_bytes_max),
-        lake=LakeQueries(storage.lake, sessions.broker.access),
+        lake=LakeQueries(storage.lake, sessions.broker.access, access.audit, now_s),
         tracer=Tracer(storage.folder, storage.lake, storage.state.topics, sessions.broker.access),
         stats=stats,
     )
@@ -196,7 +198,7 @@ def _new_listener(
         *_api_routes(runtime, storage, sessions, access, status, http, client),
         *(() if new_pages is None else new_pages(runtime, storage, sessions, status, http)),
     ]
-    request_log = RequestLog(storage.recorder, counters, storage.commit_s, status.is_log_behind, now_s)
+    request_log = RequestLog(storage.recorder, access.audit, counters, storage.commit_s, status.is_log_behind, now_s)
     new_endpoint = partial(
         PathEndpoint,
         authenticator=authenticator,

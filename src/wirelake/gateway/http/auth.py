@@ -33,14 +33,13 @@ from starlette.responses import Response
 
 from wirelake.broker.access import AccessPolicy
 from wirelake.config import Settings
-from wirelake.gateway.auth.admission import Admission
-from wirelake.gateway.auth.client_certificates import certified_names
+from wirelake.errors import AccessDeniedError
+from wirelake.gateway.auth.audit import ADMINISTER, AuditLog
+from wirelake.gateway.auth.client_certificates import certificate_name, certified_names
 from wirelake.gateway.auth.logins import ANONYMOUS, Logins, Names
 from wirelake.gateway.http.errors import AGAIN, ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access
-from wirelake.gateway.metrics import Counters
-from wirelake.gateway.recorder import Recorder
 from wirelake.gateway.transport.origins import host_name, is_address
 from wirelake.limits import HTTP_LOGIN_S, HTTP_VISIT_S, HTTP_VISITS_MAX
 from wirelake.message import Credentials
@@ -99,25 +98,6 @@ class CookieSessions:
         }
 
 
-class RefusalLog:
-    """Count and record refused logins. Records beyond the quota of an address are dropped."""
-
-    def __init__(
-        self, recorder: Recorder, counters: Counters, admission: Admission, now_s: Callable[[], float]
-    ) -> None:
-        self._recorder = recorder
-        self._counters = counters
-        self._quota = admission.droppable_quota
-        self._now_s = now_s
-
-    def record(self, context: RequestContext, user: str, reason: str) -> None:
-        self._counters.logins[context.protocol, reason] += 1
-        if self._quota.admits(context.host, 0, self._now_s()):
-            self._recorder.event(context, "refuse", {"reason": reason, "user": user})
-        else:
-            self._recorder.drop(context.protocol, "refuse", 0)
-
-
 class Authenticator:
     """Set the identity of a request's context, and check it against what the route requires."""
 
@@ -127,7 +107,7 @@ class Authenticator:
         logins: Logins,
         admin_token: str,
         cookie_sessions: CookieSessions,
-        refusals: RefusalLog,
+        audit: AuditLog,
         access: AccessPolicy,
         *,
         is_local: bool,
@@ -136,7 +116,7 @@ class Authenticator:
         self._settings = settings
         self._logins = logins
         self._admin_token = admin_token.encode()
-        self._refusals = refusals
+        self._audit = audit
         self._access = access
         self._is_local = is_local
         self.cookie_sessions = cookie_sessions
@@ -167,9 +147,24 @@ class Authenticator:
         context.connection.on_authenticated()
         self.grant(context)
         if access is Access.ADMIN and not context.rights.is_admin:
+            self._audit.denied(context, AccessDeniedError(context.identity, ADMINISTER, context.operation))
             raise admin_only()
         if see:
             self._access.authorize(context, Action.SEE, see)
+
+    async def begin_session(self, context: RequestContext, response: Response) -> None:
+        """Begin a session of a browser whose token was valid: record the login, and set its cookie."""
+        name = certificate_name(context.connection.certificate)
+        await self._audit.settle(lambda: self._audit.login(context, certificate=name), context)
+        self.cookie_sessions.begin(context, response)
+
+    async def end_session(self, context: RequestContext, response: Response) -> None:
+        """End the session of a browser, if it has one, and delete its cookie."""
+        session = self.cookie_sessions.find(context)
+        if session is not None:
+            context.identity = session.identity
+            await self._audit.settle(lambda: self._audit.logout(context), context)
+        self.cookie_sessions.end(context, response)
 
     def grant(self, context: RequestContext) -> None:
         """Set what the sender of a request may do."""
@@ -241,7 +236,7 @@ class Authenticator:
         return not host or is_address(name) or name in {each.lower() for each in self._settings().http.hosts}
 
     def _refuse(self, context: RequestContext, user: str, reason: str) -> NoReturn:
-        self._refusals.record(context, user, reason)
+        self._audit.request_refused(context, reason, user)
         if reason == "busy":
             raise ApiError(429, "too many logins at once; try again", headers=AGAIN)
         raise ApiError(401, "invalid token", headers=_CHALLENGE)

@@ -1,6 +1,6 @@
 """Describe one request while it is handled: its sender, and what handlers read from it."""
 
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -18,7 +18,7 @@ _PROTOCOL: Final = "http"
 class RequestContext:
     """Also the subject of the request's records in the event log: `id` is their session."""
 
-    __slots__ = ("_request", "address", "id", "identity", "is_admin", "protocol", "rights")
+    __slots__ = ("_request", "address", "audited", "id", "identity", "is_admin", "protocol", "rights")
 
     def __init__(self, request: Request, request_id: str = "") -> None:
         self.protocol = _PROTOCOL
@@ -26,12 +26,18 @@ class RequestContext:
         self.identity = ""  # until the sender is authenticated
         self.is_admin = False  # whether it sent the admin token
         self.rights = NO_RIGHTS
+        self.audited: dict[str, Any] = {}  # details for the record of an action, from its handler
         self.address = str(Address(*request.client)) if request.client else ""
         self._request = request
 
     @property
     def request(self) -> Request:
         return self._request
+
+    @property
+    def operation(self) -> str:
+        """Return method and path."""
+        return f"{self._request.method} {self._request.url.path}"
 
     @property
     def connection(self) -> HttpConnection:

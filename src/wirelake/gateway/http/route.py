@@ -96,6 +96,8 @@ class Route(Struct, frozen=True, kw_only=True):
     status: int = 200
     media_type: str = "application/json"
     is_recorded: bool = False  # it changes something: request and response go to the event log before the response
+    audit: str = ""  # the action, if it is one of an administrator or a command to a device: it is recorded as such
+    audit_target: str = ""  # the parameter of the path, or the field of the body, that names its target
     secrets: tuple[str, ...] = ()  # fields of both bodies that the event log does not get
     redact_request: Callable[[RequestContext, bytes], bytes] | None = None  # where the body alone does not tell
     parameters: tuple[Parameter, ...] = ()

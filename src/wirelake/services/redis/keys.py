@@ -40,13 +40,13 @@ class KeyCommands:
         topics: TopicStore,
         writes: Writes,
         access: CommandAccess,
-        is_admin: Callable[[Peer], bool],
+        may_flush: Callable[[Peer], bool],
     ) -> None:
         self._access = access
         self._values = values
         self._topics = topics
         self._writes = writes
-        self._is_admin = is_admin
+        self._may_flush = may_flush
         self.operations: dict[str, Callable[[RedisCall], Any]] = {
             "dbsize": self._size,
             "del": self._delete,
@@ -211,7 +211,7 @@ class KeyCommands:
             raise InputError(SYNTAX)
         if call.args and call.args[0].lower() not in _FLUSH_OPTIONS:
             raise InputError(SYNTAX)
-        if not self._is_admin(call.peer):
+        if not self._may_flush(call.peer):
             raise InputError(
                 f"NOPERM User {quoted(call.peer.identity.encode())} has no permissions to run the 'flushdb' command"
             )

@@ -60,7 +60,7 @@ class RedisService:
         now_ms: Callable[[], int],
         now_s: Callable[[], float],
         later: Later,
-        is_admin: Callable[[Peer], bool],
+        may_flush: Callable[[Peer], bool],
         about: Callable[[], str],
     ) -> None:
         self._broker = broker
@@ -77,7 +77,7 @@ class RedisService:
             "config": self._config,
             "info": self._info,
             **StringCommands(state.values, self._writes).operations,
-            **KeyCommands(state.values, state.topics, self._writes, self._access, is_admin).operations,
+            **KeyCommands(state.values, state.topics, self._writes, self._access, may_flush).operations,
             **HashCommands(state.values, self._writes).operations,
             **self._streams.operations,
         }

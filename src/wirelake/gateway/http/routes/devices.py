@@ -122,8 +122,9 @@ class DeviceRoutes:
             COMMAND_DEVICE.bind(self.command),
         )
 
-    async def add(self, _: RequestContext, new: NewDevice) -> DeviceRow:
+    async def add(self, context: RequestContext, new: NewDevice) -> DeviceRow:
         key = None if new.key is None else parse_hex(new.key)
+        context.audited |= {"type": new.type, "has_key": key is not None}
         now_ms = self._now_ms()
         await self._registry.add(new.serial, new.type, key, now_ms)
         return DeviceRow(new.serial, new.type, key is not None, now_ms)
@@ -290,6 +291,8 @@ ADD: Final = Route(
     gives=DeviceRow,
     status=201,
     is_recorded=True,
+    audit="device.add",
+    audit_target="serial",
     secrets=("key",),
     refusals=(409, 507),
     example={"serial": "1234", "type": 6, "key": "000102030405060708090a0b0c0d0e0f"},
@@ -342,6 +345,8 @@ REMOVE: Final = Route(
     access=Access.ADMIN,
     status=204,
     is_recorded=True,
+    audit="device.remove",
+    audit_target="serial",
     parameters=(Parameter("serial", "Serial of the device."),),
 )
 

@@ -74,7 +74,7 @@ class IdentityRoutes:
             ASSIGN.bind(self.assign),
         )
 
-    async def add(self, _: RequestContext, new: NewIdentity) -> AddedIdentity:
+    async def add(self, context: RequestContext, new: NewIdentity) -> AddedIdentity:
         identities = self._state.identities
         if new.name == ADMIN:
             raise ConflictError(f"{ADMIN!r} is reserved for the admin token: choose another name")
@@ -84,6 +84,7 @@ class IdentityRoutes:
         token = new_token() if new.token is None else new.token
         async with self._hashing:
             secret = await asyncio.to_thread(self._token_key.hash, token)
+        context.audited["roles"] = new.roles
         await identities.add(new.name, secret, self._now_ms(), new.roles)
         return AddedIdentity(new.name, token)
 
@@ -107,6 +108,8 @@ class IdentityRoutes:
 
     async def assign(self, context: RequestContext, new: NewRoles) -> None:
         name = context.path("name")
+        identity = self._state.identities.find(name)
+        context.audited |= {"before": [] if identity is None else list(identity.roles), "after": new.roles}
         commit = self._roles.assign(name, new.roles)
         if commit is None:
             raise ApiError(404, f"no identity {name[:64]!r}")
@@ -123,6 +126,8 @@ ADD: Final = Route(
     gives=AddedIdentity,
     status=201,
     is_recorded=True,
+    audit="identity.add",
+    audit_target="name",
     secrets=("token",),
     refusals=(409, 507),
     example={"name": "phone-1"},
@@ -154,6 +159,8 @@ REMOVE: Final = Route(
     access=Access.ADMIN,
     status=204,
     is_recorded=True,
+    audit="identity.remove",
+    audit_target="name",
     parameters=(Parameter("name", "Name of the identity."),),
 )
 
@@ -166,6 +173,8 @@ ASSIGN: Final = Route(
     takes=NewRoles,
     status=204,
     is_recorded=True,
+    audit="identity.roles",
+    audit_target="name",
     parameters=(Parameter("name", "Name of the identity."),),
     example={"roles": ["phone"]},
 )

@@ -1,26 +1,39 @@
 """List the tables that one may query, and run SQL over them."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct, json
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from wirelake.broker.access import AccessPolicy, Rights
-from wirelake.errors import AccessDeniedError
+from wirelake.errors import AccessDeniedError, WirelakeError
+from wirelake.gateway.auth.audit import AuditLog
 from wirelake.gateway.http.bodies import EXAMPLE_NAME
 from wirelake.gateway.http.limiter import ConcurrencyLimit, busy
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import BoundRoute, Route
 from wirelake.lake import query
 from wirelake.lake.field_views import field_views
-from wirelake.lake.query_process import QueryPool
+from wirelake.lake.query_process import PooledQuery, QueryPool
 from wirelake.lake.row_filters import row_filters_of
 from wirelake.lake.store import Store
 from wirelake.lake.tables import TABLES as TABLES_BY_NAME
-from wirelake.limits import HTTP_QUERIES_MAX, LAKE_ROWS, LAKE_ROWS_MAX, LAKE_SQL_CHARS_MAX
+from wirelake.limits import (
+    AUDIT_ERROR_CHARS_MAX,
+    AUDIT_SQL_CHARS_MAX,
+    HTTP_QUERIES_MAX,
+    LAKE_ROWS,
+    LAKE_ROWS_MAX,
+    LAKE_SQL_CHARS_MAX,
+)
+from wirelake.log.audit import FAILED, OK, REFUSED
 from wirelake.roles import Action
+
+SQL: Final = "sql"  # the action in the audit
 
 
 class QueryRequest(Struct, forbid_unknown_fields=True):
@@ -32,21 +45,53 @@ class Tables(Struct):
     tables: list[query.TableInfo]
 
 
+class _Rows(Struct, frozen=True):
+    """Count the rows of a `QueryResult` without parsing them."""
+
+    rows: list[Raw]
+
+
+_rows: Final = json.Decoder(_Rows)
+
+
 class LakeQueries:
     """Run queries over the tables, a limited number at once."""
 
-    def __init__(self, lake: Store, access: AccessPolicy) -> None:
+    def __init__(self, lake: Store, access: AccessPolicy, audit: AuditLog, now_s: Callable[[], float]) -> None:
         self._access = access
+        self._audit = audit
+        self._now_s = now_s
         self.limit = ConcurrencyLimit(HTTP_QUERIES_MAX, busy("queries are running", "HTTP_QUERIES_MAX"))
         self._pool = QueryPool(lake)
 
     async def run(self, context: RequestContext, sql: str, rows_max: int) -> bytes:
-        """Run a query in a process of its own, which is killed if the client disconnects. Return the result as JSON."""
+        """Run a query, and record who ran it. Return the result as JSON."""
+        started_s, outcome, rows = self._now_s(), FAILED, 0
+        detail: dict[str, Any] = {"sql": sql[:AUDIT_SQL_CHARS_MAX]}
+        try:
+            body, rows = await self._run(context, sql, rows_max)
+            outcome = OK
+        except AccessDeniedError:
+            outcome = REFUSED
+            raise
+        except WirelakeError as error:
+            detail["error"] = str(error)[:AUDIT_ERROR_CHARS_MAX]
+            raise
+        finally:
+            detail |= {"rows": rows, "ms": round((self._now_s() - started_s) * 1000)}
+            await self._audit.settle(partial(self._audit.record, context, SQL, "", outcome, **detail), context)
+        return body
+
+    async def _run(self, context: RequestContext, sql: str, rows_max: int) -> tuple[bytes, int]:
+        """Run a query in a process of its own, which is killed if the client disconnects.
+
+        Return the result as JSON, and the number of its rows.
+        """
         with self.limit.slot():
             rights = context.rights
             row_filters = row_filters_of(rights.row_filter)
             running = self._pool.query(sql, rows_max, tables=queryable(rights), row_filters=row_filters)
-            result = asyncio.create_task(asyncio.to_thread(running.run))
+            result = asyncio.create_task(asyncio.to_thread(_run_and_count, running))
             # The body has been read, so the next event can only be that the client disconnected.
             disconnected = asyncio.ensure_future(context.request.receive())
             try:
@@ -69,6 +114,11 @@ class LakeQueries:
 
     def close(self) -> None:
         self._pool.close()
+
+
+def _run_and_count(running: PooledQuery) -> tuple[bytes, int]:
+    body = running.run()
+    return body, len(_rows.decode(body).rows)
 
 
 class LakeRoutes:

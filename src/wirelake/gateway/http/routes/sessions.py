@@ -124,6 +124,8 @@ class SessionRoutes:
     async def close(self, context: RequestContext, _: None) -> None:
         wanted = context.path("id")
         session = next((session for session in self._sessions if session.id == wanted), None)
+        if session is not None:
+            context.audited |= {"identity": session.identity, "protocol": session.protocol, "address": session.address}
         if not context.rights.is_admin and (session is None or not _is_own(context, session)):
             raise admin_only()
         if session is None:
@@ -189,6 +191,8 @@ CLOSE: Final = Route(
     summary="Disconnect a session: one's own; any for the admin. Its peer is notified and may reconnect.",
     status=204,
     is_recorded=True,
+    audit="session.end",
+    audit_target="id",
     parameters=(Parameter("id", "Id of the session."),),
 )
 
