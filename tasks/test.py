@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
+import scratch
 import system
 from check import check
 
@@ -39,7 +40,7 @@ def main() -> int:
 
 def _run(chosen: list[str], report: Path, *, long: bool) -> int:
     if chosen:
-        return subprocess.run([BIN / "pytest", f"--junitxml={report}", *chosen], check=False).returncode
+        return _run_pytest(f"--junitxml={report}", *chosen)
     fine = check()
     print("── tests", flush=True)
     workers = str(os.cpu_count() or 1)
@@ -47,14 +48,14 @@ def _run(chosen: list[str], report: Path, *, long: bool) -> int:
     # their own. Both go on with the rest, one test at a time, so they end at about the same time.
     coverage = ["--cov"] if long else [f"--cov=wirelake.{package}" for package in COVERED]
     options = ["-n", workers, "--dist", "loadgroup", *coverage, "--cov-branch", "--cov-report="]
-    tested = subprocess.run([BIN / "pytest", *options, f"--junitxml={report}"], check=False)
+    tested = _run_pytest(*options, f"--junitxml={report}")
     if long:
         subprocess.run([BIN / "coverage", "report"], check=False)
     for package in COVERED:
         print(f"── coverage of {package}/, at least {COVERAGE_MIN} %", flush=True)
         limits = [f"--include=src/wirelake/{package}/*", f"--fail-under={COVERAGE_MIN}"]
         fine = subprocess.run([BIN / "coverage", "report", *limits], check=False).returncode == 0 and fine
-    fine = fine and tested.returncode == 0
+    fine = fine and tested == 0
     if long:
         print(f"── fuzz, {FUZZ_SECONDS} s a target", flush=True)
         fuzzed = subprocess.run([sys.executable, "fuzz/run.py", str(FUZZ_SECONDS)], check=False)
@@ -62,6 +63,10 @@ def _run(chosen: list[str], report: Path, *, long: bool) -> int:
         lived = subprocess.run([sys.executable, "fuzz/sequences.py", str(SEQUENCES_SECONDS)], check=False)
         fine = fine and fuzzed.returncode == 0 and lived.returncode == 0
     return 0 if fine else 1
+
+
+def _run_pytest(*options: str) -> int:
+    return subprocess.run([BIN / "pytest", *options], env=scratch.environment(), check=False).returncode
 
 
 def describe_left_out(report: str) -> str:
