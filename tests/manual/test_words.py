@@ -22,6 +22,7 @@ LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 METRIC: Final = re.compile(r"\bwirelake_[a-z_]+[a-z]")
 PACKAGES: Final = {"wirelake_tracker"}  # of the tutorial
 ENDINGS: Final = ("_total", "_bucket", "_sum", "_count")
+GUARANTEES_MIN: Final = 20  # so that the search finds them
 
 
 def resolved(words: list[str]) -> tuple[click.Command, list[str]]:
@@ -66,6 +67,19 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             assert anchor in anchors(target), link
+
+
+def test_the_test_of_each_guarantee_exists() -> None:
+    """A row of a table names a test file; `test_…` is a test in that file, or in that of the row before: "the same"."""
+    text = (ROOT / "docs" / "security.md").read_text()
+    rows = [row for row in text.splitlines() if row.startswith("|") and re.search(r"`tests/|the same, `test_", row)]
+    files: list[str] = []
+    for row in rows:
+        files = re.findall(r"`(tests/[^`]*)`", row) or files
+        sources = [(ROOT / file).read_text() for file in files]
+        for name in re.findall(r"`(test_\w+)`", row):
+            assert any(f"def {name}(" in source for source in sources), f"{name} is not in {files}"
+    assert len(rows) >= GUARANTEES_MIN
 
 
 def test_metrics_that_are_named_exist() -> None:
