@@ -288,6 +288,7 @@ async def test_accepted_connections_are_watched_by_keepalive(tmp_path: Path) -> 
         accepted = transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == GATEWAY_KEEPALIVE_S
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()
 
 

@@ -2,6 +2,7 @@ import asyncio
 import datetime
 import ipaddress
 import signal
+import socket
 import ssl
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from cryptography.x509.oid import NameOID
 
 from gateway.http.calling import calling
 from gateway.running_gateway import HOST, running_gateway
+from wirelake.address import Address
 from wirelake.errors import InputError
+from wirelake.gateway.http.listener import bind_socket
 
 
 async def test_port_0_is_a_port_of_its_own_and_is_told(tmp_path: Path) -> None:
@@ -25,6 +28,13 @@ async def test_port_0_is_a_port_of_its_own_and_is_told(tmp_path: Path) -> None:
         response = await caller.call("GET", "/healthz")
         assert "server" not in response.headers
         assert "date" in response.headers
+
+
+def test_a_response_in_parts_does_not_wait_for_acknowledgements() -> None:
+    with bind_socket(Address(HOST, 0)) as listening, socket.create_connection(listening.getsockname()):
+        listening.setblocking(True)
+        with listening.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_a_port_in_use_is_told_in_a_sentence(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from wirelake.gateway.http.peer import BrokerClient
 from wirelake.gateway.http.routes.lake import LakeQueries
 from wirelake.gateway.http.subscriber import EventStreams
 from wirelake.gateway.http.traffic import HttpStats
-from wirelake.gateway.transport.acceptor import Acceptor, NewConnection, enable_keepalive, listen_error
+from wirelake.gateway.transport.acceptor import Acceptor, NewConnection, listen_error, set_tcp_options
 from wirelake.limits import HTTP_REFUSED_HANDSHAKES_MAX, HTTP_STOP_S, HTTP_TICK_S
 from wirelake.protocols.session import Closing
 
@@ -44,7 +44,7 @@ def bind_socket(address: Address) -> socket.socket:
     except OSError as error:
         raise listen_error("http", address, error) from error
     listening.setblocking(False)
-    enable_keepalive(listening)
+    set_tcp_options(listening)
     return listening
 
 

@@ -153,7 +153,7 @@ def _close(listening: socket.socket, _task: asyncio.Task[None]) -> None:
 
 
 async def listening_sockets(address: Address) -> list[socket.socket]:
-    """Create a socket for each address that the host name resolves to, with TCP keepalive enabled."""
+    """Create a socket for each address that the host name resolves to, with the TCP options of the gateway."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -162,7 +162,7 @@ async def listening_sockets(address: Address) -> list[socket.socket]:
             listening = socket.create_server(name, family=family, backlog=GATEWAY_BACKLOG)
             sockets.append(listening)
             listening.setblocking(False)
-            enable_keepalive(listening)
+            set_tcp_options(listening)
     except OSError:
         for each in sockets:
             each.close()
@@ -170,8 +170,13 @@ async def listening_sockets(address: Address) -> list[socket.socket]:
     return sockets
 
 
-def enable_keepalive(listening: socket.socket) -> None:
-    """Enable TCP keepalive on a listening socket. Accepted sockets inherit it."""
+def set_tcp_options(listening: socket.socket) -> None:
+    """Disable Nagle's algorithm and enable TCP keepalive on a listening socket. Accepted sockets inherit both.
+
+    asyncio does not disable it on what such a socket accepts, so a response in two parts would take 40 ms, the time
+    by which the peer delays its acknowledgement.
+    """
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform != "darwin":  # macOS has no TCP_KEEPIDLE
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, GATEWAY_KEEPALIVE_S)
