@@ -92,7 +92,7 @@ class ObjectStore(Store):
         with _explained(self.name(path)):
             self._client.put(self._key(path), data, use_multipart=False)
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, sync: bool = True) -> bool:
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415
 
         with _explained(self.name(path)):

@@ -99,8 +99,11 @@ class Store(ABC):
         """Write or replace a file. Without `sync`, a power failure may bring the old one back."""
 
     @abstractmethod
-    def create(self, path: str, data: bytes) -> bool:
-        """Write a file unless it exists. Return whether this call wrote it: of two callers, one does."""
+    def create(self, path: str, data: bytes, *, sync: bool = True) -> bool:
+        """Write a file unless it exists. Return whether this call wrote it: of two callers, one does.
+
+        Without `sync`, a power failure may cut it short.
+        """
 
     @abstractmethod
     def delete(self, path: str) -> None:
@@ -183,7 +186,7 @@ class LocalStore(Store):
             (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
             replace_file(self.folder / path, data, sync=sync)
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, sync: bool = True) -> bool:
         """Link a complete file to its name, which fails if the name exists."""
         final = self.folder / path
         if final.exists():
@@ -191,13 +194,14 @@ class LocalStore(Store):
         final.parent.mkdir(parents=True, exist_ok=True)
         new = final.with_name(f"{final.name}.{uuid.uuid4()}{TEMP_SUFFIX}")
         try:
-            _write_new(new, data)
+            _write_new(new, data, sync)
             os.link(new, final)
         except FileExistsError:
             return False
         finally:
             new.unlink(missing_ok=True)
-        _DISK.fsync_dir(final.parent)
+        if sync:
+            _DISK.fsync_dir(final.parent)
         return True
 
     def delete(self, path: str) -> None:
@@ -283,11 +287,12 @@ class _LocalOutput:
         self._new.unlink(missing_ok=True)
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def _write_new(path: Path, data: bytes, sync: bool) -> None:
     fd = _DISK.create(path)
     try:
         _DISK.write(fd, [data], 0)
-        _DISK.fsync(fd)
+        if sync:
+            _DISK.fsync(fd)
     finally:
         _DISK.close(fd)
 

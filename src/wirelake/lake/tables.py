@@ -58,6 +58,11 @@ class LakeTable(Struct, frozen=True):
         return LakeTable(f"{schema}.open_{name}", self.schema, is_open=True)
 
     @property
+    def is_replaced(self) -> bool:
+        """Return whether files of the table are replaced all the time; batches only add files to the others."""
+        return self.is_open or self.name.startswith("gold.")
+
+    @property
     def statistics(self) -> tuple[str, ...]:
         """Return the columns whose minimum and maximum in each file are part of the Delta log."""
         return tuple(name for name in STATISTICS if name in self.schema.names and name not in self.partition_by)

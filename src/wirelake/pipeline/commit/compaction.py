@@ -150,8 +150,8 @@ def vacuum_table(lake: Store, table: LakeTable, history_days: float = LAKE_HISTO
 def _plan(files: list[FileAction], files_min: int) -> Iterator[list[FileAction]]:
     """Yield groups of small files of one partition, each about as large together as a file should be.
 
-    A day that is over gets few more files, so its last ones are joined even if they are few: the cost of every commit
-    grows with the number of files in the table.
+    A day that is over gets few more files, so its last ones are joined even if they are few: the cost of every reader
+    and every checkpoint grows with the number of files in the table.
     """
     today = max((_day(file) for file in files), default="")
     small = [file for file in files if file.bytes < LAKE_FILE_BYTES // 2]

@@ -1,4 +1,4 @@
-"""Remove commits that a power failure cut short: neither delta-rs nor Spark syncs them, and nothing can be read after.
+"""Remove commits that a power failure cut short: nobody syncs them, and nothing can be read after.
 
 The manifest of a batch is on disk before its commits. What the tables then lack is committed again from the manifests,
 and gold tables are computed again.
@@ -13,6 +13,7 @@ from msgspec import DecodeError, json
 from wirelake.lake.damage import commits_of, find_commit_error
 from wirelake.lake.store import LocalStore, Store
 from wirelake.lake.tables import TABLES, LakeTable
+from wirelake.pipeline.commit.appends import commit_path
 from wirelake.pipeline.commit.checkpoint import read_stream
 from wirelake.pipeline.commit.manifests import Manifest, ManifestStore
 from wirelake.pipeline.paths import DataPaths
@@ -42,7 +43,7 @@ def remove_cut_commits(paths: DataPaths) -> None:
         elif len(cut) <= len(_missing(paths.lake, table, cut[-1], stream.app, manifests)) + (cut[-1] == 0):
             _log.warning("%d commits of %s are cut short: they are repeated", len(cut), table.name)
             for version in cut:
-                paths.lake.delete(_path(table, version))
+                paths.lake.delete(commit_path(table, version))
     _remove_cut_files(LocalStore(paths.spark_checkpoint), {manifest.batch for manifest in manifests})
 
 
@@ -50,7 +51,7 @@ def _cut_commits(lake: Store, table: LakeTable) -> list[int]:
     """Return the newest versions of a table that cannot be read, the newest first."""
     found = []
     for version in reversed(commits_of(lake, f"{table.folder}/_delta_log")):
-        if not find_commit_error(lake.read(_path(table, version))):
+        if not find_commit_error(lake.read(commit_path(table, version))):
             break
         found.append(version)
     return found
@@ -63,10 +64,6 @@ def _missing(lake: Store, table: LakeTable, version: int, app: str, manifests: l
         before = DeltaTable(lake.table_uri(table.folder), version - 1, storage_options=lake.delta_options)
         last = before.transaction_version(app)
     return [each for each in manifests if table.name in each.tables and (last is None or each.batch > last)]
-
-
-def _path(table: LakeTable, version: int) -> str:
-    return f"{table.folder}/_delta_log/{version:020d}.json"
 
 
 def _remove_cut_files(spark: LocalStore, known: set[int]) -> None:

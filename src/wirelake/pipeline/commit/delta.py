@@ -22,6 +22,7 @@ from wirelake.limits import (
     LAKE_COMMIT_ATTEMPTS_MAX,
     PIPELINE_VIEW_WAIT_S,
 )
+from wirelake.pipeline.commit.appends import LogCheckpoints, TableHead, append_files, commit_path, read_head
 from wirelake.pipeline.commit.files import FileAction, FileChecks, delta_text
 from wirelake.pipeline.commit.history import history_properties
 from wirelake.pipeline.commit.statistics import delta_statistics
@@ -37,6 +38,8 @@ class DeltaWriter:
         self._lake = lake
         self._app = app
         self._tables: dict[str, DeltaTable] = {}
+        self._heads: dict[str, TableHead] = {}  # of the tables whose last commit was an append of ours
+        self._checkpoints = LogCheckpoints()
 
     def has_rows(self, name: str) -> bool:
         """Return whether the table exists and has rows."""
@@ -71,6 +74,8 @@ class DeltaWriter:
 
         Other processes may commit at the same time: a compaction, a redecode.
         """
+        if not removes and not TABLES[name].is_replaced and self._append(name, batch, adds):
+            return True
         for attempt in range(1, LAKE_COMMIT_ATTEMPTS_MAX + 1):
             table = self.table(name)
             if self.batch_of(table) >= batch:
@@ -84,6 +89,23 @@ class DeltaWriter:
                 continue
             return True
         raise AssertionError("the last attempt returns or raises")
+
+    def _append(self, name: str, batch: int, adds: Sequence[FileAction]) -> bool:
+        """Commit without reading the table. Return False if it has the batch, or has changed since the last commit."""
+        head = self._heads.pop(name, None) or read_head(self.table(name), self._app)
+        if head.batch >= batch or not head.is_plain:
+            return False
+        appended = append_files(self._lake, TABLES[name], head, self._app, batch, adds)
+        if appended is None:
+            return False
+        self._heads[name] = appended
+        if appended.version % LAKE_CHECKPOINT_COMMITS == 0:
+            self._checkpoints.write(name, self._tables[name])
+        return True
+
+    def wait(self) -> None:
+        """Return once everything that a commit leaves to a thread is done."""
+        self._checkpoints.wait()
 
     def check_files(self, actions: Iterable[FileAction]) -> None:
         """Refuse files that are not as they were written, because the lake was changed by hand."""
@@ -221,7 +243,7 @@ def replace_files(
                 raise
         else:
             # No manifest could repeat it, as it can the commits of batches, which nobody syncs.
-            lake.sync(f"{TABLES[name].folder}/_delta_log/{table.version():020d}.json")
+            lake.sync(commit_path(TABLES[name], table.version()))
             table.update_incremental()
             return
 

@@ -20,8 +20,7 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint.*\.parquet")
 
 def history_properties(table: LakeTable, days: float = LAKE_HISTORY_DAYS) -> dict[str, str | None]:
     """Return the properties of a table that say how long its versions and its removed files are kept."""
-    is_replaced = table.is_open or table.name.startswith("gold.")
-    hours = max(1, round(24 * (min(days, LAKE_HISTORY_REPLACED_DAYS) if is_replaced else days)))
+    hours = max(1, round(24 * (min(days, LAKE_HISTORY_REPLACED_DAYS) if table.is_replaced else days)))
     interval = f"interval {hours} hours"
     return {"delta.deletedFileRetentionDuration": interval, "delta.logRetentionDuration": interval}
 

@@ -23,6 +23,7 @@ from wirelake.errors import StorageError
 from wirelake.lake.store import Store
 from wirelake.lake.tables import FLAG, FORMER_NAMES, SETTLED, TABLES, LakeTable
 from wirelake.limits import PIPELINE_CHUNK_ROWS
+from wirelake.pipeline.commit.appends import commit_path
 from wirelake.pipeline.commit.checkpoint import LAKE_FORMAT, StreamIdentity, write_stream
 from wirelake.pipeline.commit.delta import (
     add_actions,
@@ -216,7 +217,7 @@ def _commit(
         values = {"path": file.path, "partitionValues": file.partition, "size": file.bytes, "modificationTime": now_ms}
         stats = delta_statistics(file.rows, file.statistics)
         actions.append({"add": values | {"dataChange": False, "stats": stats}})
-    path = f"{table.folder}/_delta_log/{opened.version() + 1:020d}.json"
+    path = commit_path(table, opened.version() + 1)
     if not lake.create(path, b"".join(json.encode(action) + b"\n" for action in actions)):
         raise StorageError(f"{table.name} was changed while it was migrated: run the pipeline again")
     read_table(lake, table).create_checkpoint()
