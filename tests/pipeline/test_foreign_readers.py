@@ -132,5 +132,6 @@ def find_delta_spark() -> Path:
     """Return the interpreter that has Spark 4.2 and delta-spark."""
     python = Path(os.environ.get("WIRELAKE_DELTA_SPARK_PYTHON") or delta.PYTHON)
     if not python.exists():
-        pytest.skip("NOT TESTED: Spark with delta-spark as a reader of the tables, because `./dev delta` was not run")
+        reason = os.environ.get(delta.REASON) or "`./dev delta` was not run"
+        pytest.skip(f"NOT TESTED: Spark with delta-spark as a reader of the tables, because {reason}")
     return python
