@@ -12,7 +12,7 @@ from wirelake.protocols import registry
 
 SOURCE = Path(__file__).parent.parent / "src" / "wirelake"
 
-GROUND = {"errors", "limits", "commit", "cleanup", "address", "files", "roles"}
+GROUND = {"errors", "limits", "commit", "cleanup", "address", "files", "key_source", "roles"}
 MAY_IMPORT = {
     "errors": set[str](),
     "limits": set[str](),
@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "commit": {"errors"},
     "cleanup": {"errors"},
     "files": {"errors"},
+    "key_source": {"errors", "files", "limits"},
     "roles": {"errors", "limits"},
     "backoff": {"limits"},
     "clock": {"errors", "limits"},

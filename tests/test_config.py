@@ -54,6 +54,7 @@ def test_the_environment_goes_over_the_file_and_the_command_line_over_both(tmp_p
         ("[listen]\ncomet = 'nowhere'", "listen.comet"),
         ("[listen]\ncomet = 'h:70000'", "listen.comet"),
         ("[tls]\ncert = 'a.pem'", "tls.cert"),
+        ("[state]\nkey = '0123abcd'", "state.key must be file:PATH, env:NAME or command:WORDS"),
         ("[tls]\nclient_identity = 'cn'", "tls.client_identity needs tls.client_ca"),
         ("[tls]\nclient_identity = 'dn'", "tls.client_identity"),
         ("[sisnet]\ndata_sets = ['redis']", "sisnet.data_sets"),

@@ -20,6 +20,7 @@ from msgspec.structs import asdict
 
 from wirelake.address import OFF, Address, parse_address
 from wirelake.errors import InputError
+from wirelake.key_source import state_key
 from wirelake.limits import (
     BROKER_CALL_S,
     BROKER_IMPLICIT_ACK_S,
@@ -104,6 +105,14 @@ class LogSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     disk_bytes_max: ByteCount = 0  # the same; if that is not enough, the log accepts no more records
 
 
+class StateSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The identities, devices, topics and values in state.db."""
+
+    key: str = (
+        ""  # that encrypts secrets in it: file:PATH, env:NAME or command:WORDS; "" generates the file `keys/state.key`
+    )
+
+
 class LakeSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The tables of the pipeline."""
 
@@ -180,6 +189,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tls: TlsSection = TlsSection()
     auth: AuthSection = AuthSection()
     log: LogSection = LogSection()
+    state: StateSection = StateSection()
     lake: LakeSection = LakeSection()
     limits: LimitsSection = LimitsSection()
     broker: BrokerSection = BrokerSection()
@@ -246,6 +256,7 @@ def load(
         raise InputError("settings: tls.client_identity needs tls.client_ca, and with it tls.cert and tls.key")
     check_log(settings.log)
     check_lake(settings.lake)
+    check_state(settings.state)
     check_roles(settings.roles)
     return settings
 
@@ -262,6 +273,14 @@ def check_log(log: LogSection) -> None:
         raise InputError(
             f"settings: log.keep_bytes = {log.keep_bytes} is above log.disk_bytes_max = {log.disk_bytes_max}"
         )
+
+
+def check_state(state: StateSection) -> None:
+    """Raise InputError if the key is not a source of keys. Whether there is a key is checked when it is needed."""
+    try:
+        state_key(state.key, Path())
+    except InputError as error:
+        raise InputError(f"settings: {error}") from error
 
 
 def check_lake(lake: LakeSection) -> None:

@@ -81,6 +81,10 @@ STATE_SWEEP_TOPICS: Final = 256  # topics visited in one step
 STATE_SWEEP_PAUSE_S: Final = 0.05  # between steps while there is more to remove
 STATE_SWEEP_IDLE_S: Final = 5.0  # between steps otherwise
 
+# keys that settings name
+KEY_BYTES_MAX: Final = 4 * KIB  # what is read of a file, or of the output of a command
+KEY_COMMAND_S: Final = 30.0  # for a command to print a key
+
 # log
 LOG_SEGMENT_BYTES: Final = 64 * MIB  # (setting) size at which a segment is sealed and the next one started
 LOG_SEGMENTS_MIN: Final = 3  # segments that must fit below `log.disk_bytes_max`: one is read while the next is written

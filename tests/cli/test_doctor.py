@@ -1,5 +1,6 @@
 import resource
 import socket
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from wirelake.cli.commands import doctor
 from wirelake.cli.main import wirelake
 from wirelake.cli.support import dependencies
 from wirelake.errors import InputError
+from wirelake.state.store import StateStore
 
 OTHERS_OFF = "[listen]\n" + "\n".join(
     f'{name} = "off"' for name in ("magline", "apostol", "esnp", "sisnet", "sisnet_tcp", "redis", "http")
@@ -112,3 +114,66 @@ def test_a_folder_that_others_can_look_into(tmp_path: Path) -> None:
     result = run(tmp_path, data=folder)
     assert result.exit_code == 1
     assert f"chmod 700 {folder}" in result.output
+
+
+# ── the key for the secrets in the state
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a data folder whose state has a device with a key."""
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    store = StateStore(folder / "state.db")
+    store.devices.add("meter", 6, bytes(16), 1)
+    store.close()
+    return folder
+
+
+def run_with_key(folder: Path, data: Path, key: str = "") -> Result:
+    return run(folder, f'comet = "off"\n[state]\nkey = "{key}"', data)
+
+
+def test_a_key_in_the_data_folder_is_in_order(tmp_path: Path, data: Path) -> None:
+    result = run_with_key(tmp_path, data)
+    assert result.exit_code == 0, result.output
+    assert "keys/state.key of the data folder, which protects a copy of state.db alone" in result.output
+
+
+def test_a_key_that_others_can_read_is_a_problem(tmp_path: Path, data: Path) -> None:
+    (data / "keys" / "state.key").chmod(0o640)
+    result = run_with_key(tmp_path, data)
+    assert result.exit_code == 1
+    assert f"`chmod 600 {data / 'keys' / 'state.key'}`" in result.output
+
+
+def test_a_key_that_is_missing_or_another_one_is_a_problem(tmp_path: Path, data: Path) -> None:
+    key = data / "keys" / "state.key"
+    other = key.rename(tmp_path / "moved.key")
+    result = run_with_key(tmp_path, data)
+    assert result.exit_code == 1
+    assert f"{key} is missing" in result.output
+    assert not key.exists(), "looking makes none"
+    assert "with the key from file:" in run_with_key(tmp_path, data, f"file:{other}").output
+    other.write_text(bytes(32).hex())
+    assert "is another key" in run_with_key(tmp_path, data, f"file:{other}").output
+    assert "is not in the environment" in run_with_key(tmp_path, data, "env:NO_KEY").output
+
+
+def test_a_configured_key_beside_the_data_is_a_problem(tmp_path: Path, data: Path) -> None:
+    result = run_with_key(tmp_path, data, f"file:{data / 'keys' / 'state.key'}")
+    assert result.exit_code == 1
+    assert "is in the data folder: whoever copies the folder has both" in result.output
+
+
+def test_secrets_of_an_earlier_version_in_clear_text_are_a_problem(tmp_path: Path, data: Path) -> None:
+    with sqlite3.connect(data / "state.db") as connection:
+        connection.execute("INSERT INTO meta VALUES ('scrub', 1)")
+    connection.close()
+    assert "Unused parts of state.db may have secrets" in run_with_key(tmp_path, data).output
+    with sqlite3.connect(data / "state.db") as connection:
+        connection.execute("UPDATE meta SET value = '' WHERE name = 'key_id'")
+    connection.close()
+    result = run_with_key(tmp_path, data)
+    assert result.exit_code == 1
+    assert "in clear text: start the gateway, which encrypts them" in result.output

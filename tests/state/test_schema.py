@@ -55,6 +55,9 @@ ROWS = (
     """
     INSERT INTO identities VALUES ('eve', x'0102', x'0305', 0, 0, 0, 9, 'blake2b', '["phone","chat"]');
     """,
+    """
+    INSERT INTO devices VALUES ('valve', 6, x'0f', 12);
+    """,
 )
 
 
@@ -101,6 +104,7 @@ def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version:
     for sid, since, secret in ((b"\1", 2, b""), (b"\3", 5, b"\n")):
         session = store.sessions.find(sid, 0)
         assert (session is not None and session.resume_secret == secret) is (version >= since)
+    assert (store.devices.find("valve") is not None) is (version >= 10)
     assert store.devices.seals("meter") == ({6: b"\v"} if version >= 7 else {})
     # And what later versions brought works here too.
     store.sessions.save(ResumableSession(b"\2", "magline", "ann", 60, ())).wait(WAIT_S)

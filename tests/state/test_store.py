@@ -21,8 +21,9 @@ WAIT_S = 30
 
 def test_only_the_owner_may_read_the_files(store: StateStore, path: Path) -> None:
     store.topics.publish("@news", b"x", 1)[1].wait(WAIT_S)
-    files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    assert "state.db-wal" in files
+    files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.rglob("*") if file.is_file()}
+    assert {"state.db-wal", "state.key"} <= files.keys()
+    assert stat.S_IMODE((path.parent / "keys").stat().st_mode) == 0o700
     assert set(files.values()) == {0o600}
 
 

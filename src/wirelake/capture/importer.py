@@ -25,6 +25,7 @@ from wirelake.errors import InUseError
 from wirelake.gateway.lifecycle import attach_log_to_state
 from wirelake.gateway.recorder import Recorder
 from wirelake.gateway.stores import log_settings, open_stores
+from wirelake.key_source import state_key
 from wirelake.limits import (
     CAPTURE_COMMIT_BYTES,
     CAPTURE_COMMIT_S,
@@ -80,7 +81,8 @@ def import_capture(
     first = next(iter(reader), None)  # an unreadable file must not leave a trace in the log
     with ExitStack() as opened:
         try:
-            stores = open_stores(folder, log_settings(settings.log), now_us=now_us)
+            key = state_key(settings.state.key, folder)
+            stores = open_stores(folder, log_settings(settings.log), key=key, now_us=now_us)
         except InUseError as error:
             raise InUseError(
                 f"{error}: a log has one writer, so stop the gateway, import the capture, and start it again"

@@ -35,6 +35,7 @@ _MODULES: Final = {
     "decode": "decode",
     "identify": "identify",
     "protocol": "protocol",
+    "state": "state",
     "config": "config",
     "doctor": "doctor",
 }
@@ -61,6 +62,7 @@ COMMANDS: Final = {
     "decode": "Decode frames into a tree of fields with byte offsets.",
     "identify": "Guess the protocol of bytes, or the layout of unknown frames.",
     "protocol": "Manage the protocols that Wirelake knows.",
+    "state": "Change the key that encrypts secrets in the state.",
     "config": "Print the effective settings.",
     "doctor": "Check this machine and the settings for problems.",
 }

@@ -47,6 +47,7 @@ from wirelake.gateway.transport.read_limiter import ReadScheduler
 from wirelake.gateway.transport.stalls import StallMonitor
 from wirelake.gateway.transport.tls import tls_context
 from wirelake.gateway.upstream.upstreams import UpstreamContext, Upstreams
+from wirelake.key_source import state_key
 from wirelake.lake.row_filters import check_row_patterns
 from wirelake.lake.store import open_lake
 from wirelake.limits import GATEWAY_LOG_BEHIND, LOG_BUFFERED_BYTES_MAX
@@ -87,7 +88,13 @@ class Gateway:
         """Open the data folder and the listeners. If something fails, close what is open already."""
         self.log_settings = log_settings(self.settings.log)
         self.keys = KeyFiles(self.folder / "keys")
-        stores = open_stores(self.folder, self.log_settings, accept_loss=self._accept_loss, now_us=self.clock.now_us)
+        stores = open_stores(
+            self.folder,
+            self.log_settings,
+            key=state_key(self.settings.state.key, self.folder),
+            accept_loss=self._accept_loss,
+            now_us=self.clock.now_us,
+        )
         self.clock.compare(self.folder, self.settings.broker.expire_s)
         self.log, self.state = stores.log, stores.state
         self._cleanup.push_async_callback(asyncio.to_thread, self.log.close)

@@ -25,7 +25,7 @@ from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.settings import RetentionLimits
 from wirelake.state.store import Sweeper
 
-_FIXED: Final = ("data", "listen", "lake")  # cannot change while the gateway runs
+_FIXED: Final = ("data", "listen", "lake", "state")  # cannot change while the gateway runs
 _CREDENTIALS: Final = "lake.options."  # whose values are not shown
 _LOG_FIXED: Final = ("fsync", "segment_mb")  # neither can these of the log
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from msgspec import DecodeError, Struct
 
 from wirelake.errors import WirelakeError
+from wirelake.key_source import KeySource
 from wirelake.lake.progress import mismatch, read_checkpoint
 from wirelake.log.segments.high_watermark import WATERMARK_FILE, HighWatermark, read_data_id
 from wirelake.state.batch import LogPosition, read_log_position
 from wirelake.state.database import CORRUPTION_ADVICE
+from wirelake.state.encryption import needs_key, needs_scrub, read_key, read_key_id
 
 
 class _State(Struct):
@@ -53,8 +55,37 @@ def _read_state(path: Path) -> _State | None:
     """Return the id and the position that the state stores, or None if there is no state."""
     if not path.exists() or not path.stat().st_size:
         return None
-    # Without a write-ahead log, SQLite can read the file as it is, without creating files beside it.
-    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
+    with closing(_open_state(path)) as connection:
         row = connection.execute("SELECT value FROM meta WHERE name = 'data_id'").fetchone()
         return _State("" if row is None else row[0], read_log_position(connection))
+
+
+def _open_state(path: Path) -> sqlite3.Connection:
+    # Without a write-ahead log, SQLite can read the file as it is, without creating files beside it.
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
+
+
+def examine_state_key(folder: Path, source: KeySource) -> str:
+    """Return what is wrong with the encryption of the state's secrets, as a sentence without a full stop, or "".
+
+    Raise InputError if the key cannot be read, or is not the right one.
+    """
+    path = folder / "state.db"
+    if not path.exists() or not path.stat().st_size:
+        source.read()
+        return ""
+    try:
+        with closing(_open_state(path)) as connection:
+            if needs_key(connection) or not (source.is_default and source.is_missing):
+                read_key(connection, source)
+            if not read_key_id(connection):
+                return "The secrets in state.db are in clear text: start the gateway, which encrypts them"
+            if needs_scrub(connection):
+                return (
+                    "Unused parts of state.db may have secrets in clear text, or under an earlier key: free some disk"
+                    " space, and restart the gateway, which rewrites the file"
+                )
+    except sqlite3.Error:  # a damaged file is reported by `examine_stores`
+        return ""
+    return ""

@@ -22,6 +22,7 @@ from msgspec import json
 
 from wirelake.config import LogSection
 from wirelake.errors import LossError, StorageError
+from wirelake.key_source import KeySource
 from wirelake.lake.progress import Checkpoint, read_checkpoint
 from wirelake.limits import LOG_LINGER_S, MIB
 from wirelake.log.segments.consumer_offsets import ConsumerOffsets
@@ -69,15 +70,31 @@ def log_settings(log: LogSection) -> LogSettings:
 
 
 def open_stores(
-    folder: Path, settings: LogSettings, *, accept_loss: bool = False, now_us: Callable[[], int] = clock_us
+    folder: Path,
+    settings: LogSettings,
+    *,
+    key: KeySource | None = None,
+    accept_loss: bool = False,
+    now_us: Callable[[], int] = clock_us,
 ) -> Stores:
-    """Open both. Raise LossError if confirmed data is missing and cannot be restored, unless `accept_loss` is set."""
-    return _Opener(folder, settings, accept_loss, now_us).run()
+    """Open both; `key` is that of the state, see `Database`.
+
+    Raise LossError if confirmed data is missing and cannot be restored, unless `accept_loss` is set.
+    """
+    return _Opener(folder, settings, key, accept_loss, now_us).run()
 
 
 class _Opener:
-    def __init__(self, folder: Path, settings: LogSettings, accept_loss: bool, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: LogSettings,
+        key: KeySource | None,
+        accept_loss: bool,
+        now_us: Callable[[], int],
+    ) -> None:
         self._folder = folder
+        self._key = key
         self._now_us = now_us
         self._settings = settings
         self._accept_loss = accept_loss
@@ -97,7 +114,7 @@ class _Opener:
                     "redis values and sisdb records are gone (topics and what was published are replayed from the log)"
                 )
                 self._refuse_unless_accepted()  # before an empty database is created, which would look like a state
-            database = Database(self._state_file)
+            database = Database(self._state_file, self._key)
             opened.callback(database.close)
             try:
                 database.check()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from wirelake.errors import InUseError, StorageError
+from wirelake.key_source import KeySource
 from wirelake.lake.progress import JobProgress, write_progress
 from wirelake.lake.store import LocalStore, Store
 from wirelake.limits import (
@@ -89,11 +90,12 @@ class Job:
         gold: bool = False,
         on_progress: Callable[[JobProgress], None] = lambda _: None,
         lake: Store | None = None,
+        key: KeySource | None = None,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._on_progress = on_progress
-        self.paths = DataPaths.of(data, lake)
+        self.paths = DataPaths.of(data, lake, key)
         self._lock = StreamLock(self.paths)
         try:
             remove_cut_commits(self.paths)

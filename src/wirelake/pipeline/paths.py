@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from wirelake.key_source import KeySource, state_key
 from wirelake.lake.progress import FOLDER, checkpoint_store
 from wirelake.lake.store import Store, open_lake
 
@@ -16,13 +17,14 @@ class DataPaths(Struct, frozen=True):
     data: Path
     lake: Store
     checkpoint: Store  # of the stream that fills the tables: manifests and bucket states
+    state_key: KeySource  # says where the key is that decrypts the keys of devices
 
     @staticmethod
-    def of(data: Path, lake: Store | None = None) -> "DataPaths":
-        """Return the places for a data folder. Its lake is inside, unless `lake` is given."""
+    def of(data: Path, lake: Store | None = None, key: KeySource | None = None) -> "DataPaths":
+        """Return the places for a data folder. Its lake and the key of its state are inside, unless they are given."""
         folder = data.absolute()
         lake = open_lake(folder) if lake is None else lake
-        return DataPaths(folder, lake, checkpoint_store(folder, lake))
+        return DataPaths(folder, lake, checkpoint_store(folder, lake), key or state_key("", folder))
 
     @property
     def log(self) -> Path:

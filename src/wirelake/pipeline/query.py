@@ -92,7 +92,8 @@ class StreamPlan(Struct, frozen=True):
 
     @staticmethod
     def of(paths: DataPaths, stream: "StreamIdentity", buckets: int, **rest: Any) -> "StreamPlan":
-        return StreamPlan(paths, stream, read_device_keys(paths.database), uuid.uuid4().hex[:12], buckets, **rest)
+        keys = read_device_keys(paths.database, paths.state_key)
+        return StreamPlan(paths, stream, keys, uuid.uuid4().hex[:12], buckets, **rest)
 
     def __repr__(self) -> str:
         return f"StreamPlan({self.run})"  # a store may have credentials
@@ -106,7 +107,8 @@ class StreamPlan(Struct, frozen=True):
         label = self.treatment.label if until_seq <= self.treatment.until_seq else ""
         states = before.bucket_states if before is not None else {}
         open_files = before.open if before is not None else {}
-        keys, known = read_device_keys(self.paths.database).by_serial, self.keys.by_serial
+        keys = read_device_keys(self.paths.database, self.paths.state_key).by_serial
+        known = self.keys.by_serial
         changed = {serial: key for serial, key in keys.items() if known.get(serial) != key}
         removed = dict.fromkeys(known.keys() - keys.keys(), b"")
         return [

@@ -6,15 +6,17 @@ There are two connections: one for the writer thread, and a read-only one for th
 
 import os
 import sqlite3
-from collections.abc import Generator
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from wirelake.errors import StorageError
 from wirelake.files import FileLock, FileSystem
+from wirelake.key_source import KeySource, state_key
 from wirelake.limits import STATE_CHECK_BYTES_MAX, STATE_LOCKED_WAIT_S, STATE_WAL_BYTES_MAX
-from wirelake.state.schema import migrate
+from wirelake.state.encryption import SecretCipher, encrypt_all, open_cipher, read_key_id, scrub
+from wirelake.state.schema import migrate, read_version
 
 _PRIVATE: Final = 0o600
 _STATEMENTS_CACHED: Final = 256
@@ -70,19 +72,17 @@ class StateReader:
 
 
 class Database:
-    """Open the database for writing, which one process at a time may do, and migrate it to the current schema."""
+    """Open the database for writing, which one process at a time may do, and migrate it to the current schema.
 
-    def __init__(self, path: Path) -> None:
+    `key` says where the key for its secrets is. By default, that is `keys/state.key` beside the file.
+    """
+
+    def __init__(self, path: Path, key: KeySource | None = None) -> None:
         self.path = path
         with ExitStack() as opened:
-            opened.callback(_lock(path).release)
             try:
-                _make_private(path)
-                self.write_connection = opened.enter_context(closing(_connect(path)))
-                self.write_connection.execute("PRAGMA journal_mode = WAL")
-                self.write_connection.execute("PRAGMA synchronous = FULL")
-                self.write_connection.execute(f"PRAGMA journal_size_limit = {STATE_WAL_BYTES_MAX}")
-                migrate(self.write_connection)
+                self.write_connection = opened.enter_context(open_for_writing(path))
+                self.cipher = _prepare(self.write_connection, key or state_key("", path.parent))
                 self.write_connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'opened'")
                 read_connection = opened.enter_context(closing(_connect(path)))
                 read_connection.execute("PRAGMA query_only = ON")
@@ -108,6 +108,34 @@ class Database:
     def close(self) -> None:
         """Close the connections; closing the last one moves the write-ahead log into the file."""
         self._opened.close()
+
+
+@contextmanager
+def open_for_writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """Lock the file, and connect to it. Raise InUseError if another process has it open for writing."""
+    lock = _lock(path)
+    try:
+        _make_private(path)
+        with closing(_connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA journal_size_limit = {STATE_WAL_BYTES_MAX}")
+            yield connection
+    finally:
+        lock.release()
+
+
+def _prepare(connection: sqlite3.Connection, key: KeySource) -> SecretCipher:
+    """Migrate to the current schema, and encrypt the secrets of a version that stored them in clear text."""
+    is_new = not read_version(connection)
+    cipher = open_cipher(connection, key)  # before anything is changed
+    migrate(connection)
+    if read_key_id(connection) != cipher.key_id:  # clear text, or another key that nothing was encrypted with
+        encrypt_all(connection, None, cipher)
+    if is_new:
+        connection.execute("DELETE FROM meta WHERE name = 'scrub'")
+    scrub(connection)
+    return cipher
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -1,5 +1,6 @@
 """Store registered devices: their type, the key that seals their commands, and which sealed commands were received."""
 
+from contextlib import closing
 from typing import Final
 
 from msgspec import Struct
@@ -9,6 +10,7 @@ from wirelake.errors import ConflictError, FullError, InputError
 from wirelake.limits import STATE_DEVICES_MAX, STATE_SEALS_BYTES_MAX
 from wirelake.state.batch import Statement
 from wirelake.state.database import StateReader
+from wirelake.state.encryption import DEVICE_KEY, SecretCipher
 from wirelake.state.schema import check_name
 from wirelake.state.writer import StateWriter
 
@@ -35,17 +37,24 @@ class RegisteredDevice(Struct, frozen=True):
 
 
 class DeviceRegistry:
-    """Keep all registered devices in memory."""
+    """Keep all registered devices in memory, with their keys in clear text."""
 
-    def __init__(self, writer: StateWriter, reader: StateReader) -> None:
+    def __init__(self, writer: StateWriter, reader: StateReader, cipher: SecretCipher) -> None:
         self._writer = writer
         self._reader = reader
+        self._cipher = cipher
         self._by_serial: dict[str, RegisteredDevice] = {}
         self._seals: dict[str, dict[int, bytes]] = {}  # by serial and type
 
     def load(self) -> None:
-        rows = self._reader.rows("SELECT serial, type, key, added_at_ms FROM devices")
-        self._by_serial = {row[0]: RegisteredDevice(*row) for row in rows}
+        decrypt = self._cipher.decrypt
+        with closing(self._reader.rows("SELECT serial, type, key, added_at_ms FROM devices")) as rows:
+            self._by_serial = {
+                serial: RegisteredDevice(
+                    serial, device_type, None if key is None else decrypt(DEVICE_KEY, serial, key), added_at_ms
+                )
+                for serial, device_type, key, added_at_ms in rows
+            }
         self._seals = {}
         for serial, device_type, seals in self._reader.rows("SELECT serial, type, seals FROM device_seals"):
             self._seals.setdefault(serial, {})[device_type] = seals
@@ -79,7 +88,8 @@ class DeviceRegistry:
         if len(self._by_serial) >= STATE_DEVICES_MAX:
             raise FullError(f"cannot add device {serial!r}: the limit is {STATE_DEVICES_MAX} devices")
         self._by_serial[serial] = RegisteredDevice(serial, type, key, now_ms)
-        return self._writer.submit(_ADD, (serial, type, key, now_ms))
+        encrypted = None if key is None else self._cipher.encrypt(DEVICE_KEY, serial, key)
+        return self._writer.submit(_ADD, (serial, type, encrypted, now_ms))
 
     def remove(self, serial: str) -> Commit | None:
         """Remove a device. Return None if there is none."""

@@ -102,6 +102,10 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     """
     ALTER TABLE identities ADD COLUMN roles TEXT NOT NULL DEFAULT '[]';
     """,
+    # 10: keys of devices and secrets of sessions are encrypted, see encryption.py
+    """
+    INSERT INTO meta VALUES ('key_id', ''), ('scrub', 1);
+    """,
 )
 VERSION: Final = len(MIGRATIONS)
 

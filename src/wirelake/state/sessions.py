@@ -1,5 +1,6 @@
 """Store sessions that may be resumed: a peer that reconnects in time and proves that it had the keys continues."""
 
+from contextlib import closing
 from typing import Final
 
 from msgspec import Struct, json
@@ -9,6 +10,7 @@ from wirelake.errors import FullError, InputError
 from wirelake.limits import STATE_NAME_BYTES_MAX, STATE_SESSIONS_MAX, STATE_TOPICS_PER_IDENTITY_MAX
 from wirelake.state.batch import Statement
 from wirelake.state.database import StateReader
+from wirelake.state.encryption import RESUME_SECRET, SecretCipher
 from wirelake.state.schema import check_integer, check_name
 from wirelake.state.writer import StateWriter
 
@@ -36,17 +38,22 @@ class ResumableSession(Struct, frozen=True):
 class Sessions:
     """Keep all resumable sessions in memory, so that a resume is answered at once."""
 
-    def __init__(self, writer: StateWriter, reader: StateReader) -> None:
+    def __init__(self, writer: StateWriter, reader: StateReader, cipher: SecretCipher) -> None:
         self._writer = writer
         self._reader = reader
+        self._cipher = cipher
         self._by_sid: dict[bytes, ResumableSession] = {}
 
     def load(self) -> None:
-        rows = self._reader.rows("SELECT sid, protocol, identity, until_ms, topics, resume_secret FROM sessions")
-        self._by_sid = {
-            sid: ResumableSession(sid, protocol, identity, until_ms, _TOPICS.decode(topics), secret)
-            for sid, protocol, identity, until_ms, topics, secret in rows
-        }
+        query = "SELECT sid, protocol, identity, until_ms, topics, resume_secret FROM sessions"
+        decrypt = self._cipher.decrypt
+        with closing(self._reader.rows(query)) as rows:
+            self._by_sid = {
+                sid: ResumableSession(
+                    sid, protocol, identity, until_ms, _TOPICS.decode(topics), decrypt(RESUME_SECRET, sid, secret)
+                )
+                for sid, protocol, identity, until_ms, topics, secret in rows
+            }
 
     def find(self, sid: bytes, now_ms: int) -> ResumableSession | None:
         """Return the session, unless it has expired."""
@@ -62,7 +69,8 @@ class Sessions:
             raise FullError(f"cannot store another resumable session: the limit is {STATE_SESSIONS_MAX}")
         self._by_sid[session.sid] = session
         topics = json.encode(session.topics)
-        row = (session.sid, session.protocol, session.identity, session.until_ms, topics, session.resume_secret)
+        secret = self._cipher.encrypt(RESUME_SECRET, session.sid, session.resume_secret)
+        row = (session.sid, session.protocol, session.identity, session.until_ms, topics, secret)
         return self._writer.submit(_SAVE, row, key=session.sid, content_bytes=len(topics))
 
     def remove(self, sid: bytes) -> Commit:

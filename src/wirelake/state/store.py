@@ -11,6 +11,7 @@ from pathlib import Path
 
 from wirelake.commit import Commit
 from wirelake.errors import StorageError
+from wirelake.key_source import KeySource
 from wirelake.limits import (
     STATE_KEEP_S,
     STATE_SWEEP_IDLE_S,
@@ -37,18 +38,20 @@ class StateStore:
     Raise InUseError if another process has it open, VersionError if another program or a later version wrote it.
     """
 
-    def __init__(self, place: Path | Database, *, values_bytes_max: int = STATE_VALUES_BYTES_MAX) -> None:
-        """`place` is the file, or the database if it is open already."""
-        self.database = Database(place) if isinstance(place, Path) else place
+    def __init__(
+        self, place: Path | Database, *, key: KeySource | None = None, values_bytes_max: int = STATE_VALUES_BYTES_MAX
+    ) -> None:
+        """`place` is the file, or the database if it is open already; `key` as in `Database`."""
+        self.database = Database(place, key) if isinstance(place, Path) else place
         self.writer = StateWriter(self.database.write_connection, self._load)
         try:
             reader = self.database.reader
             self.identities = Identities(self.writer, reader)
-            self.devices = DeviceRegistry(self.writer, reader)
+            self.devices = DeviceRegistry(self.writer, reader, self.database.cipher)
             self.topics = TopicStore(self.writer, reader, self.database.meta("epoch"))
             self.records = SeriesStore(self.writer, reader, self.database.meta("opened"))
             self.values = Values(self.writer, reader, values_bytes_max)
-            self.sessions = Sessions(self.writer, reader)
+            self.sessions = Sessions(self.writer, reader, self.database.cipher)
             self._load()
         except BaseException:
             self.close()

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 from base64 import b64encode
@@ -30,6 +29,7 @@ from wirelake.pipeline.spark.java import find_java
 from wirelake.protocols.apostol.commands import DeviceCommand, Reading
 from wirelake.protocols.apostol.constants import SEALED
 from wirelake.protocols.apostol.envelope import build_packets
+from wirelake.state.store import StateStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,10 +83,9 @@ def add_traffic(log: SegmentLog, data: Path) -> None:
         commit = log.append(at_us, "apostol", "frame", "in", "d-1", SERIAL, "10.0.0.1:5", packet.encode())
     assert commit is not None
     commit.wait(30)
-    with sqlite3.connect(data / "state.db") as database:
-        database.execute("CREATE TABLE devices (serial TEXT PRIMARY KEY, key BLOB)")
-        database.execute("INSERT INTO devices VALUES (?, ?)", (SERIAL, KEY))
-    database.close()
+    state = StateStore(data / "state.db")
+    state.devices.add(SERIAL, 6, KEY, at_us // 1000).wait(30)
+    state.close()
 
 
 def submit(driver: Path, *words: str) -> str:
@@ -123,13 +122,14 @@ def test_executors_share_no_folder_with_the_driver(
         said = submit(driver, *cluster_options, job, str(data), str(lake_file))
     assert killed == ["executor", "worker"]
     seen, rows = said.splitlines()[-2:]
-    check_secrets(events, s3_lake)
+    check_secrets(events, s3_lake, (data / "keys" / "state.key").read_bytes().strip())
     check_executors(json.loads(seen), tmp_path / "cluster")
     assert int(rows) == log.next_seq
     here = tmp_path / "here"
     here.mkdir()
     (here / "log").symlink_to(data / "log")
     shutil.copy(data / "state.db", here)
+    shutil.copytree(data / "keys", here / "keys")
     Job(spark, here, JobSettings(once=True)).run()
     same_tables(here, here, s3_lake)
     commands = rows_of(data, "silver.device_commands", s3_lake).filter(polars.col("serial") == SERIAL)
@@ -142,11 +142,12 @@ def test_executors_share_no_folder_with_the_driver(
     assert not LocalStore(here / "lake").at("log").list()
 
 
-def check_secrets(events: Path, lake: ObjectStore) -> None:
+def check_secrets(events: Path, lake: ObjectStore, *others: bytes) -> None:
     """Check that Spark's event log, from which its UI is made, has neither the device's key nor the store's secret."""
     logged = b"".join(file.read_bytes() for file in events.rglob("*") if file.is_file())
     assert b"SparkListenerJobEnd" in logged
-    for secret in (KEY, KEY.hex().encode(), b64encode(KEY), lake.delta_options["aws_secret_access_key"].encode()):
+    store_secret = lake.delta_options["aws_secret_access_key"].encode()
+    for secret in (KEY, KEY.hex().encode(), b64encode(KEY), store_secret, *others):
         assert secret not in logged
 
 

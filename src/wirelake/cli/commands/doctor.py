@@ -22,7 +22,8 @@ from wirelake.cli.support.output import counted
 from wirelake.cli.support.processes import gateway_pid
 from wirelake.config import Settings, load
 from wirelake.errors import WirelakeError
-from wirelake.gateway.store_check import examine_stores
+from wirelake.gateway.store_check import examine_state_key, examine_stores
+from wirelake.key_source import KeySource, state_key
 from wirelake.limits import MIB
 from wirelake.pipeline.spark.java import find_java
 from wirelake.protocols import registry
@@ -69,6 +70,7 @@ def examine(config_file: Path | None, data_folder: Path | None) -> Iterator[Find
     yield Finding(True, "The settings are valid.")
     yield _folder(Path(settings.data))
     yield from _stores(Path(settings.data))
+    yield from _state_key(Path(settings.data), state_key(settings.state.key, Path(settings.data)))
     yield _open_files()
     yield from _listeners(settings)
 
@@ -145,6 +147,36 @@ def _stores(folder: Path) -> Iterator[Finding]:
         yield Finding(False, f"In the data folder, {problem}. See the operations manual, The data folder.")
     if not problems and (folder / "log").exists():
         yield Finding(True, "The log, the state and the tables are consistent.")
+
+
+def _state_key(folder: Path, source: KeySource) -> Iterator[Finding]:
+    """Check the key for the secrets in the state."""
+    if source.is_default and source.is_missing and not (folder / "state.db").exists():
+        return  # it is generated with the state
+    try:
+        problem = examine_state_key(folder, source)
+    except (WirelakeError, OSError) as error:
+        yield Finding(False, f"The key for the secrets in the state cannot be used: {error}.")
+        return
+    if problem:
+        yield Finding(False, f"{problem}.")
+    path = source.path
+    if path is not None and path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield Finding(False, f"Others can read {path}, the key for the secrets in the state: `chmod 600 {path}`.")
+    elif path is not None and not source.is_default and path.resolve().is_relative_to(folder.resolve()):
+        yield Finding(
+            False,
+            f"The key for the secrets in the state, {path}, is in the data folder: whoever copies the folder has both."
+            " Move it elsewhere, and change state.key.",
+        )
+    elif source.is_default:
+        yield Finding(
+            True,
+            "The secrets in the state are encrypted with keys/state.key of the data folder, which protects a copy of"
+            " state.db alone. To keep the key elsewhere, see the security manual, Secrets in the state.",
+        )
+    else:
+        yield Finding(True, f"The secrets in the state are encrypted with the key from {source}.")
 
 
 def _writable(place: Path) -> bool:

@@ -22,6 +22,7 @@ from wirelake.cli.support.output import FORMATS, counted, start_logging
 from wirelake.cli.support.stores import lake_of
 from wirelake.config import Settings, load
 from wirelake.errors import InputError, LossError
+from wirelake.key_source import state_key
 from wirelake.lake.damage import explain_damage
 from wirelake.lake.progress import JobProgress
 from wirelake.limits import PIPELINE_TRIGGER_S, PIPELINE_TRIGGER_S_MIN
@@ -118,12 +119,15 @@ def run(
         open_session,
     )
     from wirelake.pipeline.spark.settings import configured_master, parse_conf  # noqa: PLC0415
+    from wirelake.pipeline.stateful.device_keys import read_device_keys  # noqa: PLC0415
 
     conf = parse_conf(conf_pairs)
 
-    paths = DataPaths.of(data, lake)
+    key = state_key(settings.state.key, data)
+    paths = DataPaths.of(data, lake, key)
     StreamLock(paths).release()  # Spark starts slowly: refuse before, not after
     check_log(paths)
+    read_device_keys(paths.database, paths.state_key)
     with ProgressDisplay(sys.stdout.isatty(), once=stop_on_eof) as display:
         started_s = time.monotonic()
         display.print("Starting Spark…")
@@ -141,7 +145,7 @@ def run(
             buckets=settings.pipeline.buckets,
         )
         with explain_damage(lake, check_files=True):
-            job = Job(spark, data, job_settings, gold=True, on_progress=display.update, lake=lake)
+            job = Job(spark, data, job_settings, gold=True, on_progress=display.update, lake=lake, key=key)
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, lambda *_: job.stop())
         if stop_on_eof:
@@ -303,6 +307,7 @@ def redecode(
     from wirelake.pipeline.redecode.redecode import redecode as redecode_history  # noqa: PLC0415
     from wirelake.pipeline.spark.session import open_session  # noqa: PLC0415
 
+    key = state_key(settings.state.key, data)
     request = RedecodeRequest(protocol=protocol, since_us=since or 0, dry=dry_run, rules=reassembly_rules(settings))
     with explain_damage(lake, check_files=True):
         check(data, request, lake)
@@ -316,7 +321,7 @@ def redecode(
                 progress.update(task, description=f"{done} of {rows} rows of bronze", completed=done, total=rows)
 
             with explain_damage(lake, check_files=True):
-                done = redecode_history(spark, data, request, gold=True, on_progress=on_progress, lake=lake)
+                done = redecode_history(spark, data, request, gold=True, on_progress=on_progress, lake=lake, key=key)
         finally:
             spark.stop()
     if as_json:

@@ -16,6 +16,7 @@ from wirelake.cli.support.output import counted
 from wirelake.cli.support.stores import lake_of
 from wirelake.config import Settings, load
 from wirelake.errors import InputError, InUseError
+from wirelake.key_source import state_key
 from wirelake.protocols.text import write_json
 from wirelake.state.store import StateStore
 from wirelake.tracing.stored import find_notification
@@ -68,7 +69,7 @@ def _read_trace(settings: Settings, message_id: str) -> Any:
     stored = None
     if (folder / "state.db").exists():
         try:
-            store = StateStore(folder / "state.db")
+            store = StateStore(folder / "state.db", key=state_key(settings.state.key, folder))
         except InUseError:
             return _request_trace(ApiClient(settings), message_id)
         try:

@@ -8,6 +8,7 @@ from wirelake.cli.support.api import ApiClient
 from wirelake.cli.support.processes import FOLDER_MODE
 from wirelake.config import Settings
 from wirelake.errors import InputError, InUseError
+from wirelake.key_source import state_key
 from wirelake.state.store import StateStore
 
 
@@ -23,7 +24,7 @@ def store_or_api(settings: Settings, *, create: bool = False) -> Iterator[StateS
     elif not folder.is_dir():
         raise InputError(f"data folder {folder} does not exist (see --data)")
     try:
-        store = StateStore(folder / "state.db")
+        store = StateStore(folder / "state.db", key=state_key(settings.state.key, folder))
     except InUseError:
         yield ApiClient(settings)
         return

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct, field, json
 
 from wirelake.errors import StorageError
+from wirelake.key_source import KeySource
 from wirelake.lake.damage import find_damage
 from wirelake.lake.store import Store
 from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, READINGS, SESSIONS, TABLES
@@ -94,13 +95,14 @@ def redecode(
     gold: bool = False,
     on_progress: OnProgress = lambda _done, _all: None,
     lake: Store | None = None,
+    key: KeySource | None = None,
 ) -> RedecodeResult:
     """Redecode the frames of one protocol, and compute the gold tables again, if told so.
 
     Raise InUseError while another process rewrites the tables.
     """
     check(data, request, lake)
-    paths = DataPaths.of(data, lake)
+    paths = DataPaths.of(data, lake, key)
     started_s = time.monotonic()
     with rewrite_lock(paths.lake):
         work = _Redecode(spark, paths, request, on_progress)
@@ -257,7 +259,7 @@ class _Redecode:
             names = tuple(table.name for table in replay.tables)
             replay_task = ReplayTask(
                 scratch=self.scratch,
-                keys=read_device_keys(self._paths.database),
+                keys=read_device_keys(self._paths.database, self._paths.state_key),
                 tables=names,
                 wave=self._wave,
                 buckets=self._snapshot.buckets,

@@ -1,10 +1,12 @@
 """Read the keys of devices on the driver, for the executors, which do not have the gateway's state."""
 
-import sqlite3
-from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
+
+from wirelake.key_source import KeySource
+from wirelake.state.device_key_reader import DeviceKeyReader
 
 
 class DeviceKeys(Struct, frozen=True):
@@ -19,9 +21,12 @@ class DeviceKeys(Struct, frozen=True):
         return f"DeviceKeys({len(self.by_serial)} devices)"  # it may end up in a traceback
 
 
-def read_device_keys(database: Path) -> DeviceKeys:
-    """Return the keys as the gateway's registry has them now. `database` is its state."""
-    if not database.exists():
-        return DeviceKeys()
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        return DeviceKeys(dict(connection.execute("SELECT serial, key FROM devices WHERE key IS NOT NULL")))
+def read_device_keys(database: Path, key: KeySource) -> DeviceKeys:
+    """Return the keys as the gateway's registry has them now. `database` is its state, `key` says how to decrypt it."""
+    return DeviceKeys(_reader(database, key).read())
+
+
+@lru_cache(maxsize=1)
+def _reader(database: Path, key: KeySource) -> DeviceKeyReader:
+    """Return the reader of this process, so that a command for the key runs once, and not for each batch."""
+    return DeviceKeyReader(database, key)
