@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from wirelake.protocols.comet.frames import Auth
 from wirelake.protocols.redis.frames import Command
-from wirelake.state.identities import new_token
+from wirelake.state.tokens import new_token
 
 HOST = "127.0.0.1"
 UNFINISHED = 1100

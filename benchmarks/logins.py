@@ -21,8 +21,8 @@ from servers import pin_load, wirelake
 
 from wirelake.gateway.auth.keys import KeyFiles
 from wirelake.protocols.comet.frames import Auth
-from wirelake.state.identities import TokenHash, hash_token, new_token
 from wirelake.state.store import StateStore
+from wirelake.state.tokens import TokenHash, hash_token, new_token
 
 PHONES = 2_000
 GOAL_S = 10.0

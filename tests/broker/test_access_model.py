@@ -17,8 +17,8 @@ from wirelake.broker.broker import Broker
 from wirelake.gateway.auth.role_enforcement import RoleEnforcement
 from wirelake.message import Failure, FailureCode, Kind, Message, Op, Operation
 from wirelake.roles import Action, Role
-from wirelake.state.identities import TokenHash
 from wirelake.state.store import StateStore
+from wirelake.state.tokens import TokenHash
 
 SEEDS = 60
 STEPS = 150

@@ -116,6 +116,20 @@ def test_a_folder_that_others_can_look_into(tmp_path: Path) -> None:
     assert f"chmod 700 {folder}" in result.output
 
 
+def test_tokens_that_expire_soon_are_a_warning(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for name, *options in (("soon", "--expires", "6d"), ("later", "--expires", "8d"), ("never",)):
+        added = CliRunner().invoke(wirelake, ["identity", "add", name, *options, "--data", str(data)])
+        assert added.exit_code == 0, added.output
+    data.chmod(0o700)
+    result = run(tmp_path, data=data)
+    assert result.exit_code == 0, result.output
+    assert "! The last token of 1 identity expires within 7 days: soon (20" in result.output
+    rotated = CliRunner().invoke(wirelake, ["identity", "rotate", "soon", "--data", str(data)])
+    assert rotated.exit_code == 0, rotated.output
+    assert "expires within" not in run(tmp_path, data=data).output
+
+
 # ── the key for the secrets in the state
 
 

@@ -1,6 +1,7 @@
 """Test `identity` and `device`, with and without a running gateway."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,59 @@ def test_identities(settings: Path) -> None:
     assert [row["name"] for row in json.loads(run(settings, "identity", "list", "--json")[1])] == ["phone-1"]
 
 
+def test_tokens(settings: Path) -> None:
+    assert run(settings, "identity", "add", "ann", "--token", "before", "--expires", "7d")[1] == "before\n"
+
+    def ends() -> list[tuple[str, float | None]]:
+        """Return the kind of each token, and in how many hours it expires."""
+        rows = json.loads(run(settings, "identity", "tokens", "ann", "--json")[1])
+        now_ms = time.time_ns() // 1_000_000
+        hours = [None if row["expires_at_ms"] is None else row["expires_at_ms"] - now_ms for row in rows]
+        kinds = [row["kind"] for row in rows]
+        return [(kind, left and round(left / 3_600_000)) for kind, left in zip(kinds, hours, strict=True)]
+
+    assert ends() == [("chosen", 168)]
+    code, token, error = run(settings, "identity", "rotate", "ann")
+    assert code == 0
+    assert len(token.splitlines()) == 1
+    assert "Its other tokens expire at 20" in error
+    assert ends() == [("chosen", 1), ("generated", None)]
+    assert run(settings, "identity", "rotate", "ann", "--token", "after", "--keep", "2h", "--expires", "90d")[0] == 0
+    assert ends() == [("chosen", 1), ("generated", 2), ("chosen", 2160)]
+    code, _, error = run(settings, "identity", "rotate", "ann", "--token", "after")
+    assert code == 1
+    assert "has this token already" in error
+    (row,) = json.loads(run(settings, "identity", "list", "--json")[1])
+    assert row["tokens"] == 3
+    first, second, third = (row["id"] for row in json.loads(run(settings, "identity", "tokens", "ann", "--json")[1]))
+    assert run(settings, "identity", "revoke", "ann", second)[0] == 0
+    code, _, error = run(settings, "identity", "revoke", "ann", second)
+    assert code == 1
+    assert error.startswith(f"wirelake: identity 'ann' has no token '{second}'")
+    assert "expire now" in run(settings, "identity", "rotate", "ann", "--keep", "0")[2]
+    table = run(settings, "identity", "tokens", "ann")[1]
+    assert [line.split()[0] for line in table.splitlines()[1:3]] == [first, third]
+    assert table.count("(expired)") == 2
+    assert table.count("never") == 1
+    for command in (("rotate", "bob"), ("tokens", "bob"), ("revoke", "bob", "x")):
+        code, _, error = run(settings, "identity", *command)
+        assert code == 1
+        assert error.startswith("wirelake: no identity 'bob'")
+
+
+@pytest.mark.parametrize("duration", ["1", "-1h", "1w", "h", "1.5h"])
+def test_what_is_no_duration_is_told(tmp_path: Path, duration: str) -> None:
+    code, _, error = run(write_settings(tmp_path), "identity", "add", "ann", "--expires", duration)
+    assert code == 2
+    assert f"'{duration}' is not a duration: use 90s" in error
+
+
+@pytest.mark.parametrize("duration", ["0", "4000d"])
+def test_the_life_of_a_token_has_bounds(tmp_path: Path, duration: str) -> None:
+    code, _, error = run(write_settings(tmp_path), "identity", "add", "ann", "--expires", duration)
+    assert (code, error) == (1, "wirelake: a token expires after 1s to 3650d\n")
+
+
 def test_devices(settings: Path) -> None:
     key = "000102030405060708090a0b0c0d0e0f"
     assert run(settings, "device", "add", "1234", "--type", "6", "--key", key)[0] == 0
@@ -72,9 +126,8 @@ def test_what_was_made_without_a_gateway_is_there_for_one(tmp_path: Path) -> Non
     try:
         identity = store.identities.find("ann")
         assert identity is not None
-        assert (
-            KeyFiles(tmp_path / "data" / "keys").token_key(store.identities).verify(identity.token_hash, token.strip())
-        )
+        token_key = KeyFiles(tmp_path / "data" / "keys").token_key(store.identities)
+        assert token_key.find(identity.tokens, token.strip()) is not None
     finally:
         store.close()
 

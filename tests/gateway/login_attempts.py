@@ -220,6 +220,11 @@ async def attempt_http(running: Running, token: str, wrong: str) -> None:
             await client.get("/api/topics", headers={"authorization": f"Bearer {bearer}"})
         await client.post("/api/identities", json={"name": "bob", "token": token}, headers=admin)
         await client.post("/api/identities", json={"name": "bob", "token": [wrong]}, headers=admin)
+        tokens = f"/api/identities/{USER}/tokens"
+        for body in ({"token": wrong, "expires_s": 1e-3}, {"token": token}, {"token": [wrong]}, {"tokens": wrong}):
+            await client.post(tokens, json=body, headers=admin)
+        rows = (await client.get(tokens, headers=admin)).json()["tokens"]
+        await client.delete(f"{tokens}/{rows[-1]['id']}", headers=admin)
         await client.post("/login", data={"token": wrong})
         payload = b64encode(_resp(b"AUTH", USER.encode(), wrong.encode())).decode()
         bodies = {

@@ -18,8 +18,8 @@ from wirelake.gateway.transport.tcp import TcpListener
 from wirelake.message import COMMAND, DEVICES_SERVICE, EVERY_DEVICE, Device, Kind, Message, Operation
 from wirelake.protocols import registry
 from wirelake.protocols.text import read_json
-from wirelake.state.identities import hash_token
 from wirelake.state.notifications import StoredNotification
+from wirelake.state.tokens import hash_token
 
 HOST = "127.0.0.1"
 WAIT_S = 60.0  # for what should arrive at once; only a failing test waits so long
@@ -96,7 +96,7 @@ class Running:
         await identities.add(name, hashed(token), self.gateway.now_ms(), roles)
         identity = identities.find(name)
         if at_once and identity is not None:
-            identities.remember_verified(identity, token)
+            identities.remember_verified(name, identity.tokens[0], token)
 
     async def assign(self, identity: str, *roles: str) -> None:
         """Give an identity these roles instead of those it had."""

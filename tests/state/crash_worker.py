@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from wirelake.commit import Commit
-from wirelake.state.identities import TokenHash
 from wirelake.state.records import SeriesRecord
 from wirelake.state.store import StateStore
+from wirelake.state.tokens import TokenHash
 
 OPERATIONS_MAX = 1200
 KINDS = 6

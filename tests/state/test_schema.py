@@ -5,12 +5,12 @@ import pytest
 
 from state.series import stored_records
 from wirelake.errors import StorageError, VersionError
-from wirelake.state.identities import KEYED, TokenHash, hash_token, verify_token
 from wirelake.state.records import SeriesRecord
 from wirelake.state.schema import VERSION, migrate, read_version
 from wirelake.state.sessions import ResumableSession
 from wirelake.state.store import StateStore
 from wirelake.state.subscriptions import DeliveryCounts
+from wirelake.state.tokens import KEYED, TokenHash, find_slow, hash_token
 
 WAIT_S = 30
 TOPIC = 1 << 40
@@ -58,6 +58,12 @@ ROWS = (
     """
     INSERT INTO devices VALUES ('valve', 6, x'0f', 12);
     """,
+    """
+    INSERT INTO identities VALUES ('zoe', 10, '[]');
+    INSERT INTO tokens VALUES ('zoe', 'old', 'blake2b', x'0102', x'0306', 0, 0, 0, 10, 20),
+        ('zoe', 'new', 'blake2b', x'0102', x'0307', 0, 0, 0, 11, NULL);
+    INSERT INTO sessions VALUES (x'04', 'magline', 'zoe', 50, '[]', x'0a', 'new');
+    """,
 )
 
 
@@ -68,9 +74,13 @@ def make(path: Path, version: int) -> None:
         migrate(connection, step)
         connection.executescript(rows.format(topic=TOPIC))
     secret = hash_token("token")
-    row = ("ann", secret.salt, secret.digest, secret.cost, secret.block, secret.lanes, 9)
-    columns = "name, salt, digest, cost, block, lanes, added_at_ms"
-    connection.execute(f"INSERT INTO identities ({columns}) VALUES (?,?,?,?,?,?,?)", row)
+    hashed = (secret.salt, secret.digest, secret.cost, secret.block, secret.lanes)
+    if version < 11:
+        columns = "name, salt, digest, cost, block, lanes, added_at_ms"
+        connection.execute(f"INSERT INTO identities ({columns}) VALUES (?,?,?,?,?,?,?)", ("ann", *hashed, 9))
+    else:
+        connection.execute("INSERT INTO identities VALUES ('ann', 9, '[]')")
+        connection.execute("INSERT INTO tokens VALUES ('ann', 'x', 'scrypt', ?,?,?,?,?, 9, NULL)", hashed)
     connection.close()
 
 
@@ -84,9 +94,15 @@ def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version:
     store = StateStore(path)
     identity = store.identities.find("ann")
     assert identity is not None
-    assert verify_token(identity.token_hash, "token")
+    (token,) = identity.tokens
+    assert find_slow([token], "token") is token
+    assert (identity.added_at_ms, token.added_at_ms, token.expires_at_ms) == (9, 9, None)
     keyed = store.identities.find("bob")
-    assert (keyed is not None and keyed.token_hash == TokenHash(b"\1\2", b"\3\4", 0, 0, 0, KEYED)) is (version >= 6)
+    hashes = [] if keyed is None else [each.hash for each in keyed.tokens]
+    assert hashes == ([TokenHash(b"\1\2", b"\3\4", 0, 0, 0, KEYED)] if version >= 6 else [])
+    several = store.identities.find("zoe")
+    ends = [] if several is None else [(each.id, each.added_at_ms, each.expires_at_ms) for each in several.tokens]
+    assert ends == ([("old", 10, 20), ("new", 11, None)] if version >= 11 else [])
     assert store.identities.roles_of("bob") == ()
     assert store.identities.roles_of("eve") == (("phone", "chat") if version >= 9 else ())
     device = store.devices.find("meter")
@@ -101,9 +117,10 @@ def test_a_database_of_every_version_opens_with_all_it_held(path: Path, version:
     assert (store.topics.retained("@old") is not None) is (version >= 3)
     assert [each.content for each in store.topics.read_after("@many", 0)] == ([b"one", b"two"] if version >= 4 else [])
     assert store.topics.head("@many") == (2 if version >= 4 else 0)
-    for sid, since, secret in ((b"\1", 2, b""), (b"\3", 5, b"\n")):
+    for sid, since, secret, login in ((b"\1", 2, b"", ""), (b"\3", 5, b"\n", ""), (b"\4", 11, b"\n", "new")):
         session = store.sessions.find(sid, 0)
-        assert (session is not None and session.resume_secret == secret) is (version >= since)
+        found = None if session is None else (session.resume_secret, session.token)
+        assert found == ((secret, login) if version >= since else None)
     assert (store.devices.find("valve") is not None) is (version >= 10)
     assert store.devices.seals("meter") == ({6: b"\v"} if version >= 7 else {})
     # And what later versions brought works here too.

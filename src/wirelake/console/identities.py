@@ -1,5 +1,6 @@
 """Show the identities with their roles, and what one identity may do. The admin can change its roles."""
 
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -36,10 +37,13 @@ class RightsRow(Struct):
 
 
 class IdentityPages:
-    def __init__(self, server: PageServer, identities: Identities, access: AccessPolicy) -> None:
+    def __init__(
+        self, server: PageServer, identities: Identities, access: AccessPolicy, now_ms: Callable[[], int]
+    ) -> None:
         self._server = server
         self._identities = identities
         self._access = access
+        self._now_ms = now_ms
 
     def routes(self) -> tuple[BoundRoute, ...]:
         bind = self._server.bind
@@ -51,6 +55,7 @@ class IdentityPages:
         shown = found[:rows_max]
         return {
             "identities": shown,
+            "now_ms": self._now_ms(),
             "default": MEMBER,
             "next": shown[-1].name if len(found) > rows_max else "",
         }
@@ -78,6 +83,8 @@ class IdentityPages:
                 if role in self._access.roles
                 for condition in self._access.roles[role].row_rules()
             ],
+            "tokens": () if identity is None else identity.tokens,
+            "now_ms": self._now_ms(),
             "may_change": context.rights.is_admin and identity is not None,
         }
 

@@ -68,6 +68,6 @@ def console_pages(
         inspector.InspectorPages(server, http.tracer),
         tables.TablePages(server, http.lake, storage.folder, storage.lake),
         workbench.WorkbenchPages(server, storage.folder),
-        identities.IdentityPages(server, storage.state.identities, sessions.broker.access),
+        identities.IdentityPages(server, storage.state.identities, sessions.broker.access, runtime.clock.now_ms),
     )
     return [bound for page in pages for bound in page.routes()]

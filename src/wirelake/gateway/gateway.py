@@ -168,6 +168,7 @@ class Gateway:
             identities,
             self.keys.token_key(identities),
             self.now_s,
+            self.now_ms,
             open_to_all=settings.auth.open,
             is_device=lambda serial: devices.find(serial) is not None,
             failed_max=settings.limits.failed_logins,
@@ -207,6 +208,7 @@ class Gateway:
         ids = SessionIds()
         resumption = SessionResumption(
             self.state.sessions,
+            self.logins,
             self.broker,
             self.audit,
             self.counters,

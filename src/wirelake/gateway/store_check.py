@@ -7,6 +7,7 @@ A gateway checks more when it opens the folder: see `stores.py`. This module imp
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from msgspec import DecodeError, Struct
 
@@ -17,6 +18,11 @@ from wirelake.log.segments.high_watermark import WATERMARK_FILE, HighWatermark, 
 from wirelake.state.batch import LogPosition, read_log_position
 from wirelake.state.database import CORRUPTION_ADVICE
 from wirelake.state.encryption import needs_key, needs_scrub, read_key, read_key_id
+
+_EXPIRING: Final = """
+    SELECT identity, max(expires_at_ms) AS end FROM tokens GROUP BY identity
+    HAVING count(*) = count(expires_at_ms) AND end > ? AND end <= ? ORDER BY end, identity
+"""
 
 
 class _State(Struct):
@@ -49,6 +55,21 @@ def examine_stores(folder: Path) -> list[str]:
         problems.append(f"the log ends at record {end}, and state.db has seen it up to {seen}: restore the log")
     problem = "" if checkpoint is None else mismatch(checkpoint, log_id, end)
     return [*problems, problem] if problem else problems
+
+
+def expiring_identities(folder: Path, now_ms: int, within_s: float) -> list[tuple[str, int]]:
+    """Return the identities whose last token expires within this time, and when it does, the soonest first.
+
+    A state that cannot be read, or that an earlier version wrote, has none.
+    """
+    path = folder / "state.db"
+    if not path.exists() or not path.stat().st_size:
+        return []
+    try:
+        with closing(_open_state(path)) as connection:
+            return connection.execute(_EXPIRING, (now_ms, now_ms + int(within_s * 1000))).fetchall()
+    except sqlite3.Error:
+        return []
 
 
 def _read_state(path: Path) -> _State | None:

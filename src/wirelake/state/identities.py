@@ -1,19 +1,15 @@
-"""Store who may log in: names, and hashes of their tokens. The token itself is never stored.
+"""Store who may log in: names with their roles, and hashes of their tokens (see tokens.py). A login is
 
-A generated token has 192 random bits that nobody can guess, so a keyed BLAKE2b protects it (`TokenKey`): checking one
-takes microseconds, also after a restart. A token that a person chose might be guessed with a stolen database, so it is
-hashed with scrypt. `hash_token` and `verify_token` use scrypt: they take tens of milliseconds by design and touch no
-state, so run them in a thread. A login is
-
-    identity = identities.find(name)
-    if not (token_key.verify(identity.token_hash, token) or identities.is_verified(name, token)):
-        if not await asyncio.to_thread(verify_token, identity.token_hash, token): refuse
-        identities.remember_verified(identity, token)
+identity = identities.find(name)
+stored = token_key.find(identity.tokens, token) or identities.find_verified(identity, token)
+if stored is None:
+    stored = await asyncio.to_thread(find_slow, identity.chosen_tokens, token)
+    identities.remember_verified(name, stored, token)
+accept if stored.is_valid(now_ms)
 """
 
 import hashlib
 import hmac
-import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -24,129 +20,65 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from wirelake.commit import Commit
-from wirelake.errors import ConflictError, FullError, InputError
-from wirelake.limits import STATE_IDENTITIES_MAX, STATE_TOKEN_BYTES_MAX, STATE_TOKENS_KNOWN_MAX
+from wirelake.errors import ConflictError, FullError
+from wirelake.limits import (
+    STATE_IDENTITIES_MAX,
+    STATE_TOKEN_EXPIRED_KEEP_S,
+    STATE_TOKENS_KNOWN_MAX,
+    STATE_TOKENS_PER_IDENTITY_MAX,
+)
 from wirelake.state.batch import SingleRowStatement, Statement
 from wirelake.state.database import StateReader
-from wirelake.state.schema import check_name
+from wirelake.state.schema import check_integer, check_name
+from wirelake.state.tokens import KEYED, Token, TokenHash, TokenKey, new_token_id, share_salt, token_bytes
 from wirelake.state.writer import StateWriter
 
-_ADD: Final = Statement(
-    "identities",
-    "INSERT INTO identities (name, salt, digest, cost, block, lanes, added_at_ms, kind, roles) VALUES ",
-    "(?,?,?,?,?,?,?,?,?)",
-)
-_REHASH: Final = SingleRowStatement(
-    "identities", "UPDATE identities SET salt = ?, digest = ?, cost = ?, block = ?, lanes = ?, kind = ? WHERE name = ?"
-)
+_ADD: Final = Statement("identities", "INSERT INTO identities (name, added_at_ms, roles) VALUES ", "(?,?,?)")
 _SET_ROLES: Final = SingleRowStatement("identities", "UPDATE identities SET roles = ? WHERE name = ?")
 _REMOVE: Final = Statement("identities", "DELETE FROM identities WHERE name IN (", "?", ")")
-
-_SALT_BYTES: Final = 16
-_DIGEST_BYTES: Final = 32
-_TOKEN_BYTES: Final = 24
-_COST: Final = 2**14
-_BLOCK: Final = 8
-_LANES: Final = 1
-_KEY_ID_BYTES: Final = 8
-_GENERATED: Final = re.compile(r"t[A-Za-z0-9_-]{32}")
-_GENERATED_CHARS_MIN: Final = 12  # distinct ones; 32 random ones have fewer once in 10**15
+_ADD_TOKEN: Final = Statement(
+    "tokens",
+    "INSERT INTO tokens (identity, id, salt, digest, cost, block, lanes, kind, added_at_ms, expires_at_ms) VALUES ",
+    "(?,?,?,?,?,?,?,?,?,?)",
+)
+_REHASH: Final = SingleRowStatement(
+    "tokens",
+    "UPDATE tokens SET salt = ?, digest = ?, cost = ?, block = ?, lanes = ?, kind = ? WHERE identity = ? AND id = ?",
+)
+_EXPIRE: Final = SingleRowStatement("tokens", "UPDATE tokens SET expires_at_ms = ? WHERE identity = ? AND id = ?")
+_REMOVE_TOKEN: Final = SingleRowStatement("tokens", "DELETE FROM tokens WHERE identity = ? AND id = ?")
+_REMOVE_TOKENS: Final = Statement("tokens", "DELETE FROM tokens WHERE identity IN (", "?", ")")
 
 _roles: Final = json.Decoder(tuple[str, ...])
-
-SCRYPT: Final = "scrypt"
-KEYED: Final = "blake2b"  # the salt is then the key's id
-
-
-class TokenHash(Struct, frozen=True):
-    """Hold the hash of a token and its parameters, which may be raised later for new tokens."""
-
-    salt: bytes
-    digest: bytes
-    cost: int
-    block: int
-    lanes: int
-    kind: str = SCRYPT
-
-    def __repr__(self) -> str:
-        return "TokenHash(…)"
 
 
 class Identity(Struct, frozen=True):
     name: str
-    token_hash: TokenHash
+    tokens: tuple[Token, ...]  # the oldest first; expired ones stay for a while
     added_at_ms: int
     roles: tuple[str, ...] = ()  # none: it is a member
 
+    @property
+    def chosen_tokens(self) -> list[Token]:
+        """Return the tokens that are hashed with scrypt; they share a salt."""
+        return [each for each in self.tokens if not each.is_generated]
 
-def new_token() -> str:
-    """Return a random token that is printable, and safe in a URL and on a command line."""
-    return "t" + secrets.token_urlsafe(_TOKEN_BYTES)  # never a leading dash
+    @property
+    def chosen_hash(self) -> TokenHash | None:
+        """Return the hash whose salt another chosen token of this identity gets."""
+        return next((each.hash for each in self.tokens if not each.is_generated), None)
 
+    def find_token(self, token_id: str) -> Token | None:
+        return next((each for each in self.tokens if each.id == token_id), None)
 
-def looks_generated(token: str) -> bool:
-    """Tell whether the token looks like one from `new_token`, and not like one that a person chose."""
-    return _GENERATED.fullmatch(token) is not None and len(set(token)) >= _GENERATED_CHARS_MIN
+    def valid_tokens(self, now_ms: int) -> list[Token]:
+        return [each for each in self.tokens if each.is_valid(now_ms)]
 
-
-class TokenKey:
-    """Hash and verify generated tokens with a key that is stored beside the database, in a file of its own."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-        self.id = hashlib.blake2b(b"id", key=key, digest_size=_KEY_ID_BYTES).digest()
-
-    def digest(self, token: str) -> bytes:
-        return hashlib.blake2b(_token_bytes(token), key=self._key, digest_size=_DIGEST_BYTES).digest()
-
-    def hash(self, token: str) -> TokenHash:
-        """Hash a token: fast if it is generated, else with scrypt. Raise InputError if it is empty or too long."""
-        return TokenHash(self.id, self.digest(token), 0, 0, 0, KEYED) if looks_generated(token) else hash_token(token)
-
-    def uses_other_key(self, token_hash: TokenHash) -> bool:
-        """Tell whether the hash was made with another key, so that its token cannot be verified."""
-        return token_hash.kind == KEYED and token_hash.salt != self.id
-
-    def verify(self, token_hash: TokenHash, token: str) -> bool:
-        """Compare in constant time. A hash made by scrypt, or with another key, never matches."""
-        if token_hash.kind != KEYED or token_hash.salt != self.id:
-            return False
-        return hmac.compare_digest(self.digest(token), token_hash.digest)
-
-
-def hash_token(token: str) -> TokenHash:
-    """Hash with scrypt, which is slow by design. Raise InputError for a token that is empty or too long."""
-    size = len(_token_bytes(token))
-    if not 0 < size <= STATE_TOKEN_BYTES_MAX:
-        raise InputError(f"a token must have 1 to {STATE_TOKEN_BYTES_MAX} bytes, not {size}")
-    salt = secrets.token_bytes(_SALT_BYTES)
-    return TokenHash(salt, _scrypt(token, salt, _COST, _BLOCK, _LANES, _DIGEST_BYTES), _COST, _BLOCK, _LANES)
-
-
-def dummy_hash() -> TokenHash:
-    """Return a hash that no token matches: refusing an unknown name must take as long as refusing a wrong token."""
-    return TokenHash(secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_DIGEST_BYTES), _COST, _BLOCK, _LANES)
-
-
-def verify_token(token_hash: TokenHash, token: str) -> bool:
-    """Verify a token with scrypt, slow by design, in constant time. A hash of another kind never matches."""
-    if token_hash.kind != SCRYPT:
-        return False
-    if len(_token_bytes(token)) > STATE_TOKEN_BYTES_MAX:
-        return False
-    digest = _scrypt(
-        token, token_hash.salt, token_hash.cost, token_hash.block, token_hash.lanes, len(token_hash.digest)
-    )
-    return hmac.compare_digest(digest, token_hash.digest)
-
-
-def _scrypt(token: str, salt: bytes, cost: int, block: int, lanes: int, size: int) -> bytes:
-    memory = 256 * cost * block * lanes  # twice what it needs
-    return hashlib.scrypt(_token_bytes(token), salt=salt, n=cost, r=block, p=lanes, maxmem=memory, dklen=size)
-
-
-def _token_bytes(token: str) -> bytes:
-    return token.encode("utf-8", "surrogatepass")  # so that anything a peer sends can be hashed
+    def expires_at_ms(self, now_ms: int) -> int | None:
+        """Return when the last of its valid tokens expires; None if that is never, or if none is valid."""
+        valid = self.valid_tokens(now_ms)
+        ends = [each.expires_at_ms for each in valid if each.expires_at_ms is not None]
+        return max(ends) if ends and len(ends) == len(valid) else None
 
 
 class Identities:
@@ -157,84 +89,132 @@ class Identities:
         self._reader = reader
         self._by_name: dict[str, Identity] = {}
         self._by_digest: dict[bytes, str] = {}  # of generated tokens
-        self._scrypt_names: dict[str, None] = {}  # whose tokens are hashed with scrypt, the newest last
+        self._chosen_names: dict[str, None] = {}  # who has chosen tokens; whose is the newest last
         self._fast_key = secrets.token_bytes(32)  # of this process: the fast hashes are useless elsewhere
-        self._verified: OrderedDict[str, tuple[TokenHash, bytes]] = OrderedDict()
+        self._verified: OrderedDict[tuple[str, str], tuple[TokenHash, bytes]] = OrderedDict()  # by name and token id
 
     def load(self) -> None:
-        rows = self._reader.rows(
-            "SELECT name, salt, digest, cost, block, lanes, kind, added_at_ms, roles FROM identities"
+        tokens: dict[str, list[Token]] = {}
+        chosen: dict[str, None] = {}
+        for name, token_id, *parts, added_at_ms, expires_at_ms in self._reader.rows(
+            "SELECT identity, id, salt, digest, cost, block, lanes, kind, added_at_ms, expires_at_ms FROM tokens"
             " ORDER BY added_at_ms"
-        )
-        self._by_name, self._by_digest, self._scrypt_names = {}, {}, {}
-        for row in rows:
-            self._index(Identity(row[0], TokenHash(*row[1:7]), row[7], _roles.decode(row[8])))
+        ):
+            token = Token(token_id, TokenHash(*parts), added_at_ms, expires_at_ms)
+            tokens.setdefault(name, []).append(token)
+            if not token.is_generated:
+                chosen.pop(name, None)
+                chosen[name] = None
+        self._by_name, self._by_digest, self._chosen_names = {}, {}, chosen
+        for name, added_at_ms, roles in self._reader.rows("SELECT name, added_at_ms, roles FROM identities"):
+            self._index(Identity(name, tuple(tokens.get(name, ())), added_at_ms, _roles.decode(roles)))
 
     def find(self, name: str) -> Identity | None:
         self._writer.reload_if_stale()
         return self._by_name.get(name)
 
-    def find_by_token(self, token_key: TokenKey, token: str) -> Identity | None:
-        """Return the identity with this generated token."""
+    def find_by_token(self, token_key: TokenKey, token: str) -> tuple[Identity, Token] | None:
+        """Return the identity with this generated token, expired or not."""
         self._writer.reload_if_stale()
         identity = self._by_name.get(self._by_digest.get(token_key.digest(token), ""))
-        return identity if identity is not None and token_key.verify(identity.token_hash, token) else None
+        stored = None if identity is None else token_key.find(identity.tokens, token)
+        return None if identity is None or stored is None else (identity, stored)
 
-    def newest_scrypt(self, count: int) -> list[Identity]:
-        """Return the newest identities whose tokens are hashed with scrypt."""
-        self._writer.reload_if_stale()
-        return [self._by_name[name] for name in islice(reversed(self._scrypt_names), count)]
+    def is_token_valid(self, name: str, token_id: str, now_ms: int) -> bool:
+        """Tell whether an identity still has a token, and it has not expired."""
+        identity = self.find(name)
+        stored = None if identity is None else identity.find_token(token_id)
+        return stored is not None and stored.is_valid(now_ms)
 
-    def list_keyed(self) -> list[Identity]:
-        """Return the identities whose tokens are hashed with a key."""
+    def newest_chosen(self, count: int) -> list[Identity]:
+        """Return the identities with the newest chosen tokens."""
         self._writer.reload_if_stale()
-        return [self._by_name[name] for name in self._by_digest.values()]
+        return [self._by_name[name] for name in islice(reversed(self._chosen_names), count)]
+
+    def list_generated(self) -> list[tuple[str, Token]]:
+        """Return the generated tokens with the names of their identities."""
+        self._writer.reload_if_stale()
+        return [(each.name, token) for each in self._by_name.values() for token in each.tokens if token.is_generated]
 
     def list(self) -> list[Identity]:
         """Return all identities, ordered by name."""
         self._writer.reload_if_stale()
         return sorted(self._by_name.values(), key=lambda identity: identity.name)
 
-    def add(self, name: str, token_hash: TokenHash, now_ms: int, roles: Sequence[str] = ()) -> Commit:
-        """Add an identity."""
+    def add(
+        self,
+        name: str,
+        token_hash: TokenHash,
+        now_ms: int,
+        roles: Sequence[str] = (),
+        expires_at_ms: int | None = None,
+    ) -> Commit:
+        """Add an identity with its first token."""
         self._writer.check_writable()
         check_name(name, "an identity's name")
         if name in self._by_name:
-            raise ConflictError(f"identity {name!r} exists already: to change its token, remove it first")
+            raise ConflictError(f"identity {name!r} exists already: to change its token, rotate it")
         if len(self._by_name) >= STATE_IDENTITIES_MAX:
             raise FullError(f"cannot add identity {name!r}: the limit is {STATE_IDENTITIES_MAX} identities")
-        self._index(Identity(name, token_hash, now_ms, tuple(roles)))
-        row = (
-            name,
-            token_hash.salt,
-            token_hash.digest,
-            token_hash.cost,
-            token_hash.block,
-            token_hash.lanes,
-            now_ms,
-            token_hash.kind,
-            json.encode(roles).decode(),
-        )
-        return self._writer.submit(_ADD, row)
+        token = _new(token_hash, now_ms, expires_at_ms)
+        with self._writer.transaction():
+            self._index(Identity(name, (token,), now_ms, tuple(roles)))
+            self._writer.submit(_ADD, (name, now_ms, json.encode(roles).decode()))
+            return self._writer.submit(_ADD_TOKEN, _row(name, token))
 
-    def rehash(self, identity: Identity, token_hash: TokenHash) -> Commit | None:
-        """Replace the hash of the same token by one of another kind. Return None if the identity changed meanwhile."""
+    def add_token(
+        self,
+        name: str,
+        token_hash: TokenHash,
+        now_ms: int,
+        expires_at_ms: int | None = None,
+        keep_until_ms: int | None = None,
+    ) -> tuple[Token, Commit] | None:
+        """Add a token. Return None if there is no such identity.
+
+        With `keep_until_ms`, the tokens that the identity has expire at that time, unless they expire earlier. At the
+        limit, the token that expired first is removed; FullError if none has expired.
+        """
         self._writer.check_writable()
-        name = identity.name
-        if self._by_name.get(name) is not identity:
+        identity = self._by_name.get(name)
+        if identity is None:
             return None
-        self._unindex(identity)
-        self._index(replace(identity, token_hash=token_hash))
-        row = (
-            token_hash.salt,
-            token_hash.digest,
-            token_hash.cost,
-            token_hash.block,
-            token_hash.lanes,
-            token_hash.kind,
-            name,
-        )
-        return self._writer.submit(_REHASH, row)
+        self._check_new(identity, token_hash)
+        token = _new(token_hash, now_ms, expires_at_ms)
+        given_way = _gives_way(identity, now_ms)
+        with self._writer.transaction():
+            if given_way is not None:
+                self._writer.submit(_REMOVE_TOKEN, (name, given_way.id))
+            kept = [each for each in identity.tokens if each is not given_way]
+            if keep_until_ms is not None:
+                kept = [self._expire(name, each, keep_until_ms) for each in kept]
+            if not token.is_generated:
+                self._chosen_names.pop(name, None)  # it is the newest now
+            self._unindex(identity, forget=() if given_way is None else (given_way,))
+            self._index(replace(identity, tokens=(*kept, token)))
+            return token, self._writer.submit(_ADD_TOKEN, _row(name, token))
+
+    def remove_token(self, name: str, token_id: str) -> Commit | None:
+        """Remove a token. Return None if the identity does not have it."""
+        self._writer.check_writable()
+        identity = self._by_name.get(name)
+        token = None if identity is None else identity.find_token(token_id)
+        if identity is None or token is None:
+            return None
+        self._unindex(identity, forget=(token,))
+        self._index(replace(identity, tokens=tuple(each for each in identity.tokens if each is not token)))
+        return self._writer.submit(_REMOVE_TOKEN, (name, token_id))
+
+    def rehash(self, name: str, token: Token, token_hash: TokenHash) -> Commit | None:
+        """Replace the hash of the same token by one of another kind. Return None if it was removed meanwhile."""
+        self._writer.check_writable()
+        identity = self._by_name.get(name)
+        if identity is None or token not in identity.tokens:
+            return None
+        self._unindex(identity, forget=(token,))
+        tokens = [replace(each, hash=token_hash) if each == token else each for each in identity.tokens]
+        self._index(replace(identity, tokens=tuple(tokens)))
+        return self._writer.submit(_REHASH, (*_hash_row(token_hash), name, token.id))
 
     def set_roles(self, name: str, roles: Sequence[str]) -> Commit | None:
         """Give an identity these roles instead of those it had. Return None if there is no such identity."""
@@ -251,49 +231,118 @@ class Identities:
         return () if identity is None else identity.roles
 
     def remove(self, name: str) -> Commit | None:
-        """Remove an identity.
+        """Remove an identity with its tokens.
 
-        Return None if there is none. `StateStore.remove_identity` also removes what belongs to it.
+        Return None if there is none. `StateStore.remove_identity` also removes what else belongs to it.
         """
         self._writer.check_writable()
         identity = self._by_name.get(name)
         if identity is None:
             return None
-        self._unindex(identity)
-        return self._writer.submit(_REMOVE, (name,))
+        with self._writer.transaction():
+            self._chosen_names.pop(name, None)
+            self._unindex(identity, forget=identity.tokens)
+            self._writer.submit(_REMOVE_TOKENS, (name,))
+            return self._writer.submit(_REMOVE, (name,))
 
-    def _index(self, identity: Identity) -> None:
-        self._by_name[identity.name] = identity
-        if identity.token_hash.kind == KEYED:
-            self._by_digest[identity.token_hash.digest] = identity.name
-        else:
-            self._scrypt_names[identity.name] = None
+    def sweep(self, now_ms: int, rows_max: int) -> int:
+        """Remove some tokens that expired long ago. Return how many there were."""
+        self._writer.check_writable()
+        before_ms = now_ms - int(STATE_TOKEN_EXPIRED_KEEP_S * 1000)
+        query = "SELECT identity, id FROM tokens WHERE expires_at_ms <= ? LIMIT ?"
+        expired = list(self._reader.rows(query, (before_ms, rows_max)))
+        for name, token_id in expired:
+            if not self.is_token_valid(name, token_id, before_ms):
+                self.remove_token(name, token_id)
+        return len(expired)
 
-    def _unindex(self, identity: Identity) -> None:
-        name = identity.name
-        del self._by_name[name]
-        self._verified.pop(name, None)
-        self._scrypt_names.pop(name, None)
-        if self._by_digest.get(identity.token_hash.digest) == name:
-            del self._by_digest[identity.token_hash.digest]
+    def find_verified(self, identity: Identity, token: str) -> Token | None:
+        """Return the chosen token that this one was recently verified as. If None, check with `find_slow`."""
+        fast_hash = b""
+        for each in identity.tokens:
+            verified = None if each.is_generated else self._verified.get((identity.name, each.id))
+            if verified is None or verified[0] is not each.hash:
+                continue
+            fast_hash = fast_hash or self._fast_hash(token)
+            if hmac.compare_digest(fast_hash, verified[1]):
+                self._verified.move_to_end((identity.name, each.id))
+                return each
+        return None
 
-    def is_verified(self, name: str, token: str) -> bool:
-        """Tell whether this token was verified recently. If not, it may still be right: check with `verify_token`."""
-        identity = self.find(name)
-        verified = self._verified.get(name)
-        if identity is None or verified is None or verified[0] is not identity.token_hash:
-            return False
-        if not hmac.compare_digest(self._fast_hash(token), verified[1]):
-            return False
-        self._verified.move_to_end(name)
-        return True
-
-    def remember_verified(self, identity: Identity, token: str) -> None:
+    def remember_verified(self, name: str, stored: Token, token: str) -> None:
         """Remember that this token has just been verified."""
-        self._verified[identity.name] = (identity.token_hash, self._fast_hash(token))
-        self._verified.move_to_end(identity.name)
+        self._verified[name, stored.id] = (stored.hash, self._fast_hash(token))
+        self._verified.move_to_end((name, stored.id))
         if len(self._verified) > STATE_TOKENS_KNOWN_MAX:
             self._verified.popitem(last=False)
 
     def _fast_hash(self, token: str) -> bytes:
-        return hashlib.blake2b(_token_bytes(token), key=self._fast_key, digest_size=32).digest()
+        return hashlib.blake2b(token_bytes(token), key=self._fast_key, digest_size=32).digest()
+
+    def _check_new(self, identity: Identity, token_hash: TokenHash) -> None:
+        same = next((each for each in identity.tokens if each.hash == token_hash), None)
+        if same is not None:
+            raise ConflictError(f"identity {identity.name!r} has this token already, with the id {same.id}")
+        chosen = identity.chosen_hash
+        is_chosen = token_hash.kind != KEYED
+        if is_chosen and chosen is not None and not share_salt(chosen, token_hash):
+            raise ConflictError(f"the tokens of identity {identity.name!r} changed meanwhile: try again")
+
+    def _expire(self, name: str, token: Token, at_ms: int) -> Token:
+        if not token.is_valid(at_ms):
+            return token
+        self._writer.submit(_EXPIRE, (at_ms, name, token.id))
+        return replace(token, expires_at_ms=at_ms)
+
+    def _index(self, identity: Identity) -> None:
+        name = identity.name
+        self._by_name[name] = identity
+        for token in identity.tokens:
+            if token.is_generated:
+                self._by_digest[token.hash.digest] = name
+        if identity.chosen_hash is None:
+            self._chosen_names.pop(name, None)
+        else:
+            self._chosen_names[name] = None  # keeps its place if it has one
+
+    def _unindex(self, identity: Identity, forget: Sequence[Token] = ()) -> None:
+        """Remove an identity from memory, and what is known of these tokens."""
+        name = identity.name
+        del self._by_name[name]
+        for token in identity.tokens:
+            if self._by_digest.get(token.hash.digest) == name:
+                del self._by_digest[token.hash.digest]
+        for token in forget:
+            self._verified.pop((name, token.id), None)
+
+
+def _new(token_hash: TokenHash, now_ms: int, expires_at_ms: int | None) -> Token:
+    if expires_at_ms is not None:
+        check_integer(expires_at_ms, "the expiry of a token")
+    return Token(new_token_id(), token_hash, now_ms, expires_at_ms)
+
+
+def _gives_way(identity: Identity, now_ms: int) -> Token | None:
+    """Return the expired token that is removed for a new one, if there are too many."""
+    if len(identity.tokens) < STATE_TOKENS_PER_IDENTITY_MAX:
+        return None
+    expired = [each for each in identity.tokens if not each.is_valid(now_ms)]
+    if not expired:
+        limit = STATE_TOKENS_PER_IDENTITY_MAX
+        raise FullError(f"identity {identity.name!r} has {limit} tokens, which is the limit: revoke one first")
+    return min(expired, key=lambda each: each.expires_at_ms or 0)
+
+
+def _hash_row(token_hash: TokenHash) -> tuple[object, ...]:
+    return (
+        token_hash.salt,
+        token_hash.digest,
+        token_hash.cost,
+        token_hash.block,
+        token_hash.lanes,
+        token_hash.kind,
+    )
+
+
+def _row(name: str, token: Token) -> tuple[object, ...]:
+    return (name, token.id, *_hash_row(token.hash), token.added_at_ms, token.expires_at_ms)

@@ -106,6 +106,24 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     """
     INSERT INTO meta VALUES ('key_id', ''), ('scrub', 1);
     """,
+    # 11: identities have several tokens, which may expire; a session is resumed while the token of its login is valid
+    """
+    CREATE TABLE tokens (
+        identity TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL, salt BLOB NOT NULL, digest BLOB NOT NULL,
+        cost INTEGER NOT NULL, block INTEGER NOT NULL, lanes INTEGER NOT NULL, added_at_ms INTEGER NOT NULL,
+        expires_at_ms INTEGER, PRIMARY KEY (identity, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX tokens_by_expiry ON tokens (expires_at_ms) WHERE expires_at_ms IS NOT NULL;
+    INSERT INTO tokens SELECT name, lower(hex(randomblob(4))), kind, salt, digest, cost, block, lanes, added_at_ms, NULL
+        FROM identities;
+    ALTER TABLE identities DROP COLUMN salt;
+    ALTER TABLE identities DROP COLUMN digest;
+    ALTER TABLE identities DROP COLUMN cost;
+    ALTER TABLE identities DROP COLUMN block;
+    ALTER TABLE identities DROP COLUMN lanes;
+    ALTER TABLE identities DROP COLUMN kind;
+    ALTER TABLE sessions ADD COLUMN token TEXT NOT NULL DEFAULT '';
+    """,
 )
 VERSION: Final = len(MIGRATIONS)
 

@@ -16,8 +16,8 @@ from wirelake.state.writer import StateWriter
 
 _SAVE: Final = Statement(
     "sessions",
-    "INSERT OR REPLACE INTO sessions (sid, protocol, identity, until_ms, topics, resume_secret) VALUES ",
-    "(?,?,?,?,?,?)",
+    "INSERT OR REPLACE INTO sessions (sid, protocol, identity, until_ms, topics, resume_secret, token) VALUES ",
+    "(?,?,?,?,?,?,?)",
 )
 _REMOVE: Final = Statement("sessions", "DELETE FROM sessions WHERE sid IN (", "?", ")")
 _TOPICS: Final = json.Decoder(tuple[str, ...])
@@ -30,6 +30,7 @@ class ResumableSession(Struct, frozen=True):
     until_ms: int
     topics: tuple[str, ...]  # subscribed in this session, durable or live
     resume_secret: bytes = b""  # proves that the peer had the keys; empty for sessions of versions without proofs
+    token: str = ""  # id of the token of its login; empty for sessions of earlier versions, and where none is needed
 
     def __repr__(self) -> str:
         return f"Session(protocol={self.protocol!r}, identity={self.identity!r}, until_ms={self.until_ms})"
@@ -45,14 +46,20 @@ class Sessions:
         self._by_sid: dict[bytes, ResumableSession] = {}
 
     def load(self) -> None:
-        query = "SELECT sid, protocol, identity, until_ms, topics, resume_secret FROM sessions"
+        query = "SELECT sid, protocol, identity, until_ms, topics, resume_secret, token FROM sessions"
         decrypt = self._cipher.decrypt
         with closing(self._reader.rows(query)) as rows:
             self._by_sid = {
                 sid: ResumableSession(
-                    sid, protocol, identity, until_ms, _TOPICS.decode(topics), decrypt(RESUME_SECRET, sid, secret)
+                    sid,
+                    protocol,
+                    identity,
+                    until_ms,
+                    _TOPICS.decode(topics),
+                    decrypt(RESUME_SECRET, sid, secret),
+                    token,
                 )
-                for sid, protocol, identity, until_ms, topics, secret in rows
+                for sid, protocol, identity, until_ms, topics, secret, token in rows
             }
 
     def find(self, sid: bytes, now_ms: int) -> ResumableSession | None:
@@ -70,7 +77,7 @@ class Sessions:
         self._by_sid[session.sid] = session
         topics = json.encode(session.topics)
         secret = self._cipher.encrypt(RESUME_SECRET, session.sid, session.resume_secret)
-        row = (session.sid, session.protocol, session.identity, session.until_ms, topics, secret)
+        row = (session.sid, session.protocol, session.identity, session.until_ms, topics, secret, session.token)
         return self._writer.submit(_SAVE, row, key=session.sid, content_bytes=len(topics))
 
     def remove(self, sid: bytes) -> Commit:

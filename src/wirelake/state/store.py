@@ -87,7 +87,7 @@ class StateStore:
 
 
 class Sweeper:
-    """Remove what is acked by all, expired or dropped: notifications, values, sessions and records, step by step.
+    """Remove what is acked by all, expired or dropped: notifications, values, sessions, records and tokens, bit by bit.
 
     A step is a few hundred rows that join the current batch, so that the writer never waits for more than that.
     """
@@ -103,6 +103,7 @@ class Sweeper:
         result.removed += self._store.values.sweep(now_ms, self._rows_max)
         result.removed += self._store.sessions.sweep(now_ms, self._rows_max)
         result.removed += self._store.records.sweep(self._rows_max)
+        result.removed += self._store.identities.sweep(now_ms, self._rows_max)
         return result
 
     async def run(

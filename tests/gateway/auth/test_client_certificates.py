@@ -18,7 +18,7 @@ from wirelake.config import TlsSection
 from wirelake.gateway.auth.client_certificates import certified_names
 from wirelake.protocols.comet import frames
 from wirelake.protocols.magline import frames as magline
-from wirelake.state.identities import new_token
+from wirelake.state.tokens import new_token
 
 ANN, BOB = ("ann", "anns-token"), ("bob", "bobs-token")
 

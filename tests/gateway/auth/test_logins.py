@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from gateway.running_gateway import Running, hashed, running_gateway, until
 from wirelake.errors import BusyError, InputError
 from wirelake.gateway.auth import logins as logins_module
 from wirelake.gateway.auth.login_throttling import LoginFailures, SlowChecks
-from wirelake.gateway.auth.logins import Verdict
 from wirelake.limits import (
     GATEWAY_LOGIN_FORGET_S,
     GATEWAY_LOGINS_PER_NAME_MAX,
@@ -22,7 +21,8 @@ from wirelake.limits import (
 )
 from wirelake.message import Credentials
 from wirelake.protocols.comet import frames
-from wirelake.state.identities import KEYED, SCRYPT, TokenHash, new_token, verify_token
+from wirelake.state import tokens as tokens_module
+from wirelake.state.tokens import KEYED, SCRYPT, Token, TokenHash, hash_token, new_token
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 LOGIN_S = 10.0
@@ -32,7 +32,8 @@ TOKEN = new_token()
 def kind_of(running: Running, name: str) -> str:
     identity = running.gateway.state.identities.find(name)
     assert identity is not None
-    return identity.token_hash.kind
+    (token,) = identity.tokens
+    return token.hash.kind
 
 
 async def logs_in(running: Running, name: str, token: str) -> bool:
@@ -55,6 +56,9 @@ class BlockedCheck:
             return True
 
         return run
+
+    def find(self, tokens: Sequence[Token], token: str) -> Token | None:
+        return tokens[0] if self.check(token)() else None
 
     def release(self) -> None:
         self._released.set()
@@ -112,20 +116,20 @@ async def test_a_lost_key_is_told_at_the_start(tmp_path: Path, caplog: pytest.Lo
 
 async def test_identical_checks_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = BlockedCheck()
-    monkeypatch.setattr(logins_module, "verify_token", lambda _secret, token: blocked.check(token)())
+    monkeypatch.setattr(logins_module, "find_slow", blocked.find)
     async with running_gateway(tmp_path, "comet") as running:
         await running.add_identity("ann", "chosen", at_once=False)
         logins = running.gateway.logins
         checks = [asyncio.create_task(logins.check(Credentials("ann", "chosen"), HERE, LOGIN_S)) for _ in range(50)]
         await until(lambda: bool(blocked.started))
         blocked.release()
-        assert await asyncio.gather(*checks) == [Verdict("ann")] * 50
+        assert [verdict.identity for verdict in await asyncio.gather(*checks)] == ["ann"] * 50
         assert blocked.started == ["chosen"]
 
 
 async def test_a_check_is_dropped_when_its_connection_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = BlockedCheck()
-    monkeypatch.setattr(logins_module, "verify_token", lambda _secret, token: blocked.check(token)())
+    monkeypatch.setattr(logins_module, "find_slow", blocked.find)
 
     async def work(running: Running, caller: Calling) -> None:
         for name in ("a", "b"):
@@ -235,23 +239,35 @@ async def test_one_bad_client_does_not_lock_out_others_of_its_address(tmp_path: 
 
 async def test_every_refusal_takes_one_slow_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that the response time does not reveal which names exist."""
-    checked: list[TokenHash] = []
+    computed: list[tuple[int, int]] = []
+    scrypt = tokens_module._scrypt
 
-    def counted(secret: TokenHash, token: str) -> bool:
-        checked.append(secret)
-        return verify_token(secret, token)
+    def counted(token: str, like: TokenHash) -> bytes:
+        computed.append((like.cost, like.block))
+        return scrypt(token, like)
 
-    monkeypatch.setattr(logins_module, "verify_token", counted)
     async with running_gateway(tmp_path, "comet") as running:
-        logins = running.gateway.logins
+        gateway = running.gateway
+        logins, identities, now_ms = gateway.logins, gateway.state.identities, gateway.now_ms()
+        token_key = logins.token_key
+        old, old_chosen = new_token(), "old and chosen"
         await running.add_identity("chosen", "chosen", at_once=False)
-        await running.gateway.state.identities.add("made", logins.token_key.hash(TOKEN), 1)
-        for name in ("chosen", "made", "nobody", ""):
-            for token in ("wrong", new_token(), ""):
-                checked.clear()
+        await identities.add("made", token_key.hash(TOKEN), 1)
+        await identities.add("expired", token_key.hash(old), 1, expires_at_ms=now_ms)
+        await identities.add("several", chosen := hash_token(old_chosen), 1, expires_at_ms=now_ms)
+        for token in ("another", "a third", new_token()):
+            identities.add_token("several", token_key.hash(token, chosen), 1)
+        await identities.add("none", token_key.hash(TOKEN), 1)
+        none = identities.find("none")
+        assert none is not None
+        identities.remove_token("none", none.tokens[0].id)
+        monkeypatch.setattr(tokens_module, "_scrypt", counted)
+        for name in ("chosen", "made", "expired", "several", "none", "nobody", ""):
+            for token in ("wrong", new_token(), "", old, old_chosen):
+                computed.clear()
                 verdict = await logins.check(Credentials(name, token), name, LOGIN_S)
                 assert not verdict.identity
-                assert [(secret.cost, secret.block) for secret in checked] == [(2**14, 8)], (name, token)
+                assert computed == [(2**14, 8)], (name, token)
 
 
 async def test_a_bare_token_is_looked_up(tmp_path: Path) -> None:

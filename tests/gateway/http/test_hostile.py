@@ -22,7 +22,7 @@ from wirelake.limits import (
     HTTP_HEALTH_CONNECTIONS_MAX,
     HTTP_HEALTH_CONNECTIONS_PER_ADDRESS_MAX,
 )
-from wirelake.state.identities import new_token
+from wirelake.state.tokens import new_token
 
 LOGIN = b"POST /login HTTP/1.1\r\nhost: 127.0.0.1\r\nsec-fetch-site: same-origin\r\n"
 UNFINISHED = LOGIN + b"content-length: 100\r\n\r\ntoken="

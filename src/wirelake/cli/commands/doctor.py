@@ -7,6 +7,7 @@ import shutil
 import socket
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -18,11 +19,11 @@ from rich.text import Text
 
 from wirelake.cli.support.dependencies import missing, missing_for_pipeline
 from wirelake.cli.support.options import settings_options
-from wirelake.cli.support.output import counted
+from wirelake.cli.support.output import counted, format_time
 from wirelake.cli.support.processes import gateway_pid
 from wirelake.config import Settings, load
 from wirelake.errors import WirelakeError
-from wirelake.gateway.store_check import examine_state_key, examine_stores
+from wirelake.gateway.store_check import examine_state_key, examine_stores, expiring_identities
 from wirelake.key_source import KeySource, state_key
 from wirelake.limits import MIB
 from wirelake.pipeline.spark.java import find_java
@@ -32,11 +33,14 @@ from wirelake.protocols.self_test import first_fault
 PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 1024 * MIB
 OPEN_FILES_MIN = 4096
+TOKENS_EXPIRE_S = 7 * 24 * 3600.0
+NAMES_SHOWN = 5
 
 
 class Finding(Struct, frozen=True):
     is_ok: bool
     text: str  # a sentence; for a problem, with what to do
+    is_warning: bool = False  # no problem yet
 
 
 @click.command(
@@ -51,6 +55,7 @@ def doctor(config_file: Path | None, data_folder: Path | None) -> None:
     findings = list(examine(config_file, data_folder))
     for finding in findings:
         mark = ("✓ ", "green") if finding.is_ok else ("✗ ", "bold red")
+        mark = ("! ", "bold yellow") if finding.is_warning else mark
         console.print(Text.assemble(mark, finding.text))
     wrong = sum(not finding.is_ok for finding in findings)
     console.print(Text(f"{counted(wrong, 'problem')} found." if wrong else "No problems found.", "bold"))
@@ -71,6 +76,7 @@ def examine(config_file: Path | None, data_folder: Path | None) -> Iterator[Find
     yield _folder(Path(settings.data))
     yield from _stores(Path(settings.data))
     yield from _state_key(Path(settings.data), state_key(settings.state.key, Path(settings.data)))
+    yield from _tokens(Path(settings.data))
     yield _open_files()
     yield from _listeners(settings)
 
@@ -177,6 +183,19 @@ def _state_key(folder: Path, source: KeySource) -> Iterator[Finding]:
         )
     else:
         yield Finding(True, f"The secrets in the state are encrypted with the key from {source}.")
+
+
+def _tokens(folder: Path) -> Iterator[Finding]:
+    """Warn of identities that soon cannot log in any more."""
+    try:
+        expiring = expiring_identities(folder, time.time_ns() // 1_000_000, TOKENS_EXPIRE_S)
+    except OSError:
+        return
+    if expiring:
+        names = ", ".join(f"{name} ({format_time(at_ms)} UTC)" for name, at_ms in expiring[:NAMES_SHOWN])
+        more = " …" if len(expiring) > NAMES_SHOWN else ""
+        what = f"The last token of {counted(len(expiring), 'identity', 'identities')} expires within 7 days"
+        yield Finding(True, f"{what}: {names}{more}. `wirelake identity rotate NAME` adds a new one.", is_warning=True)
 
 
 def _writable(place: Path) -> bool:

@@ -14,6 +14,7 @@ from wirelake.errors import InputError
 from wirelake.protocols.text import parse_hex
 
 _AGO: Final = re.compile(r"(\d+)([smhd])")
+_DURATION: Final = re.compile(r"(\d{1,9})([smhd])|0")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -64,6 +65,14 @@ def _read(words: tuple[str, ...], *, raw: bool) -> bytes:
     if raw:
         raise InputError("--raw reads bytes from standard input: pass '-' instead of hex")
     return parse_hex(" ".join(words))
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of 90s, 10m, 2h, 7d, or 0."""
+    parts = _DURATION.fullmatch(text)
+    if parts is None:
+        raise click.BadParameter(f"{text!r} is not a duration: use 90s, 10m, 2h, 7d, or 0")
+    return timedelta(**{_UNITS[parts[2]]: int(parts[1])}).total_seconds() if parts[2] else 0.0
 
 
 def parse_time(text: str) -> int:

@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives import serialization
 from wirelake.errors import InputError
 from wirelake.files import replace_file
 from wirelake.protocols.context import PrivateKey
-from wirelake.state.identities import Identities, TokenKey
+from wirelake.state.identities import Identities
+from wirelake.state.tokens import TokenKey
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +53,13 @@ class KeyFiles:
         for good: a new one is written, and the identities whose tokens needed the old one are named in the log.
         """
         path = self.folder / "tokens.key"
-        keyed = identities.list_keyed()
-        if not path.exists() and keyed:
+        generated = identities.list_generated()
+        names = sorted({name for name, _ in generated})
+        if not path.exists() and names:
             raise InputError(
-                f"{path} is missing, and the tokens of {len(keyed)} identities cannot be checked without it. Restore"
+                f"{path} is missing, and the tokens of {len(names)} identities cannot be checked without it. Restore"
                 f" it from a backup of the data folder. If there is none, create an empty file of that name: a new key"
-                f" is written to it, and those identities have to be removed and added again"
+                f" is written to it, and those identities need new tokens (wirelake identity rotate)"
             )
         if path.exists() and not path.stat().st_size:
             path.unlink()
@@ -65,11 +67,11 @@ class KeyFiles:
         if len(key) != _TOKEN_KEY_BYTES:
             raise InputError(f"{path} has {len(key)} bytes instead of {_TOKEN_KEY_BYTES}: restore it from a backup")
         token_key = TokenKey(key)
-        lost = [each.name for each in keyed if token_key.uses_other_key(each.token_hash)]
+        lost = sorted({name for name, token in generated if token_key.uses_other_key(token.hash)})
         if lost:
             _log.error(
                 "%d identities cannot log in, because their tokens were hashed with another key than the one in %s:"
-                " restore the old file, or remove and add them again (%s)",
+                " restore the old file, or give them new tokens with wirelake identity rotate (%s)",
                 len(lost),
                 path,
                 ", ".join(lost[:_NAMES_SHOWN]) + (" …" if len(lost) > _NAMES_SHOWN else ""),

@@ -12,7 +12,7 @@ from wirelake.errors import StorageError
 from wirelake.gateway.auth.admission import host_of
 from wirelake.gateway.auth.audit import AuditLog
 from wirelake.gateway.auth.client_certificates import certificate_name, certified_names
-from wirelake.gateway.auth.logins import Logins
+from wirelake.gateway.auth.logins import Logins, Verdict
 from wirelake.gateway.auth.resumption import SessionResumption
 from wirelake.gateway.metrics import Counters
 from wirelake.gateway.scheduling import Spawn
@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 REFUSALS: Final = {
     "unknown": (Refusal.INVALID, "invalid token"),
     "wrong_token": (Refusal.INVALID, "invalid token"),
+    "expired": (Refusal.INVALID, "invalid token"),
     "key_lost": (Refusal.INVALID, "invalid token"),
     "certificate": (Refusal.INVALID, "invalid token"),
     "unknown_device": (Refusal.INVALID, "unknown device"),
@@ -75,7 +76,7 @@ class LoginFlow:
         """Answer a login: at once if the credentials need no slow check, else when it is done."""
         verdict = self._logins.known(credentials, certified_names(self._settings.tls, connection.certificate))
         if verdict is not None:
-            self._decide(connection, message, credentials, verdict.identity, verdict.reason)
+            self._decide(connection, message, credentials, verdict)
         else:
             checks = self._checks.setdefault(connection.id, set())
             checks.add(check := self._spawn(self._check(connection, message, credentials)))
@@ -98,14 +99,13 @@ class LoginFlow:
         except StorageError as error:
             connection.on_storage_error(error)
             return
-        self._decide(connection, message, credentials, verdict.identity, verdict.reason)
+        self._decide(connection, message, credentials, verdict)
 
-    def _decide(
-        self, connection: Connection, message: Message, credentials: Credentials, identity: str, reason: str
-    ) -> None:
+    def _decide(self, connection: Connection, message: Message, credentials: Credentials, verdict: Verdict) -> None:
         """Answer a login. If the outcome cannot be recorded, close the connection and change nothing else."""
         if connection.id not in self._connections:
             return  # closed during the check
+        identity, reason = verdict.identity, verdict.reason
         second_session = self._second_session(connection)
         if identity and second_session == "refuse" and self._is_connected(connection, identity):
             reason = "connected"
@@ -123,6 +123,7 @@ class LoginFlow:
         if reason:
             self._refuse(connection, message, reason)
         else:
+            connection.token_id = verdict.token
             self._accept(connection, message, second_session)
 
     def _refuse(self, connection: Connection, message: Message, reason: str) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -31,7 +32,9 @@ from wirelake.limits import (
 _DIGEST_BYTES = 16  # of memory for each name, whatever its length
 _DOUBLINGS_MAX = 16
 
-Check = Callable[[], bool]
+T = TypeVar("T")
+
+Check = Callable[[], T]
 
 
 class _Failures(Struct):
@@ -87,14 +90,15 @@ class SlowChecks:
         self.computed = 0
         self.waiting = 0
         self._running = 0
-        self._queues: OrderedDict[str, dict[asyncio.Future[bool], Check]] = OrderedDict()  # by address; the next first
+        # By address; the next first.
+        self._queues: OrderedDict[str, dict[asyncio.Future[Any], Check[Any]]] = OrderedDict()
 
-    async def run(self, host: str, check: Check) -> bool:
+    async def run(self, host: str, check: Check[T]) -> T:
         """Return what the check returns. Raise BusyError if too many wait. Cancel to withdraw it."""
         queue = self._queues.get(host, {})
         if len(queue) >= GATEWAY_LOGINS_WAITING_PER_ADDRESS_MAX or self.waiting >= GATEWAY_LOGINS_WAITING_MAX:
             raise BusyError(f"{len(queue)} logins from {host} are waiting to be checked, {self.waiting} in total")
-        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         queue[outcome] = check
         self._queues[host] = queue
         self.waiting += 1
@@ -104,7 +108,7 @@ class SlowChecks:
         finally:
             self._drop(host, outcome)
 
-    def _drop(self, host: str, outcome: asyncio.Future[bool]) -> Check | None:
+    def _drop(self, host: str, outcome: asyncio.Future[Any]) -> Check[Any] | None:
         """Take a check out of the queue, if it is still there."""
         queue = self._queues.get(host)
         check = None if queue is None else queue.pop(outcome, None)
@@ -126,7 +130,7 @@ class SlowChecks:
                 work = asyncio.ensure_future(asyncio.to_thread(check))
                 work.add_done_callback(lambda done, outcome=outcome: self._finished(done, outcome))  # type: ignore[misc]
 
-    def _finished(self, done: asyncio.Future[bool], outcome: asyncio.Future[bool]) -> None:
+    def _finished(self, done: asyncio.Future[Any], outcome: asyncio.Future[Any]) -> None:
         """Free the thread, whether or not somebody still waits for its result: a thread cannot be stopped earlier."""
         self._running -= 1
         self.computed += 1

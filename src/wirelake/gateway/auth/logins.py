@@ -1,8 +1,8 @@
 """Decide who may log in.
 
 A generated token is checked at once, with the keyed hash. Everything else takes a slow check in a thread: tokens that
-people chose, and every login that is refused. So an unknown name takes as long as a wrong token, whatever kind of token
-the identity has. Identical checks under way are one, and a check that nobody waits for is dropped.
+people chose, and every login that is refused. So an unknown name takes as long as a wrong token or an expired one,
+whatever tokens the identity has. Identical checks under way are one, and a check that nobody waits for is dropped.
 
 Some answers are delayed, but never beyond the time that the login has: those to a client that failed often (see
 `LoginFailures`), and those to a client that finds too many checks waiting. If it could try again at once, it would
@@ -32,7 +32,8 @@ from wirelake.limits import (
     HTTP_BARE_TOKENS_MAX,
 )
 from wirelake.message import Credentials
-from wirelake.state.identities import KEYED, Identities, Identity, TokenKey, dummy_hash, looks_generated, verify_token
+from wirelake.state.identities import Identities, Identity
+from wirelake.state.tokens import Token, TokenKey, dummy_hash, find_slow, looks_generated
 
 _log = logging.getLogger(__name__)
 
@@ -42,10 +43,12 @@ ANONYMOUS: Final = "anonymous"  # the identity of a client without a name, where
 class Verdict(Struct, frozen=True):
     identity: str  # empty when refused
     reason: str = ""  # for the log and the metrics; peers cannot tell an unknown name from a wrong token by the answer
+    token: str = ""  # id of the token, if it needed one
 
 
 UNKNOWN = Verdict("", "unknown")
 WRONG = Verdict("", "wrong_token")
+EXPIRED = Verdict("", "expired")
 KEY_LOST = Verdict("", "key_lost")  # the token was hashed with another key than the one in keys/
 CERTIFICATE = Verdict("", "certificate")  # the client has the certificate of another name
 BUSY = Verdict("", "busy")
@@ -70,23 +73,25 @@ class Logins:
         identities: Identities,
         token_key: TokenKey,
         now_s: Callable[[], float],
+        now_ms: Callable[[], int],
         *,
         open_to_all: bool,
         is_device: Callable[[str], bool] = lambda _serial: False,
         failed_max: int = GATEWAY_FAILED_LOGINS_MAX,
     ) -> None:
-        """`is_device` returns whether a device of this serial is registered."""
+        """`now_ms` is the time by which tokens expire. `is_device` returns whether a device is registered."""
         self.open_to_all = open_to_all
         self._is_device = is_device
         self.failures = LoginFailures(now_s, failed_max)
         self.slow = SlowChecks()
         self.token_key = token_key
         self._identities = identities
+        self._now_ms = now_ms
         self._checks: dict[bytes, _Check] = {}  # by name and token
         self._under_way: Counter[bytes] = Counter()  # by address and name
         self._key = secrets.token_bytes(32)  # of this process: the digests are useless elsewhere
         self._bare: dict[bytes, str] = {}  # digest of a token without a name → identity, the oldest first
-        self._nobody = dummy_hash()
+        self._nobody = Token("", dummy_hash(), 0)
 
     def apply(self, settings: Settings) -> None:
         """Use these settings for logins from now on."""
@@ -104,11 +109,25 @@ class Logins:
         if not is_certified:
             return None  # this refusal takes as long as that of a wrong token
         identity = self._identities.find(credentials.user)
-        if identity is not None and self.token_key.verify(identity.token_hash, credentials.token):
-            return Verdict(identity.name)
-        if self._identities.is_verified(credentials.user, credentials.token):
-            return Verdict(credentials.user)
-        return None
+        stored = None if identity is None else self._find_quickly(identity, credentials.token)
+        if identity is None or stored is None or not stored.is_valid(self._now_ms()):
+            return None
+        return Verdict(identity.name, token=stored.id)
+
+    def is_token_valid(self, name: str, token_id: str) -> bool:
+        """Tell whether what began with this token may go on: the token has neither expired nor been revoked.
+
+        An empty id stands for a login that needed none.
+        """
+        return not token_id or self._identities.is_token_valid(name, token_id, self._now_ms())
+
+    def _confirm(self, verdict: Verdict) -> Verdict:
+        """Refuse a token that was revoked between the check and the moment that its waiter continues."""
+        return verdict if self.is_token_valid(verdict.identity, verdict.token) else WRONG
+
+    def _find_quickly(self, identity: Identity, token: str) -> Token | None:
+        """Return the stored token that this one is, expired or not, if that needs no slow check."""
+        return self.token_key.find(identity.tokens, token) or self._identities.find_verified(identity, token)
 
     async def check(self, credentials: Credentials, host: str, login_s: float, names: Names = None) -> Verdict:
         """Decide within `login_s`, delays included, unless the checks themselves take longer. Cancel to give up."""
@@ -117,15 +136,15 @@ class Logins:
             return quick
         is_certified = _is_certified(credentials.user, names)
         key = bytes([is_certified]) + self._digest(credentials)
-        verdict = await self._join(key, self._check(credentials, host, login_s, is_certified))
+        verdict = self._confirm(await self._join(key, self._check(credentials, host, login_s, is_certified)))
         if verdict is BUSY:
             await asyncio.sleep(login_s * GATEWAY_LOGIN_DELAY_SHARE)
         return verdict
 
     def known_bare(self, token: str, names: Names = None) -> Verdict | None:
         """Return the verdict on a token without a name, if it needs no slow check."""
-        name = self._find_known_bare(token)
-        return Verdict(name) if name is not None and _is_certified(name, names) else None
+        verdict = self._find_known_bare(token)
+        return verdict if verdict is not None and _is_certified(verdict.identity, names) else None
 
     async def check_bare(self, token: str, host: str, login_s: float, names: Names = None) -> Verdict:
         """Decide on a token without a name. One that a person chose is tried against the newest of such tokens."""
@@ -134,18 +153,24 @@ class Logins:
             return quick
         credentials = Credentials("", token)
         key = b"bare" + self._digest(credentials)
-        verdict = await self._join(key, self._check_bare(credentials, host, login_s))
+        verdict = self._confirm(await self._join(key, self._check_bare(credentials, host, login_s)))
         if verdict is BUSY:
             await asyncio.sleep(login_s * GATEWAY_LOGIN_DELAY_SHARE)
         return verdict if not verdict.identity or _is_certified(verdict.identity, names) else CERTIFICATE
 
-    def _find_known_bare(self, token: str) -> str | None:
-        """Return the name of the identity that has this token, if that needs no slow check."""
-        identity = self._identities.find_by_token(self.token_key, token)
-        if identity is not None:
-            return identity.name
-        name = self._bare.get(self._digest(Credentials("", token)))
-        return name if name is not None and self._identities.is_verified(name, token) else None
+    def _find_known_bare(self, token: str) -> Verdict | None:
+        """Accept a token without a name that is known to be valid."""
+        found = self._find_bare_quickly(token)
+        return None if found is None or not found[1].is_valid(self._now_ms()) else Verdict(found[0], token=found[1].id)
+
+    def _find_bare_quickly(self, token: str) -> tuple[str, Token] | None:
+        """Return the name of the identity and the stored token that this one is, if that needs no slow check."""
+        found = self._identities.find_by_token(self.token_key, token)
+        if found is not None:
+            return found[0].name, found[1]
+        identity = self._identities.find(self._bare.get(self._digest(Credentials("", token)), ""))
+        stored = None if identity is None else self._identities.find_verified(identity, token)
+        return None if identity is None or stored is None else (identity.name, stored)
 
     async def _join(self, key: bytes, work: Coroutine[None, None, Verdict]) -> Verdict:
         check = self._checks.get(key)
@@ -177,19 +202,32 @@ class Logins:
             await asyncio.sleep(delay_s(login_s))
             identity = self._identities.find(name)
             try:
-                is_match = await self._matches(identity, token, host)
+                stored = await self._find_slowly(identity, token, host)
             except BusyError:
                 return BUSY
-        if is_certified and identity is not None and is_match and self._identities.find(name) is identity:
-            self._accept(identity, token)
+        if identity is not None and stored is None:
+            stored = self._find_quickly(identity, token)  # it has expired, or the client's certificate has another name
+        verdict = self._decide(name, stored)
+        if verdict.identity and is_certified:
+            self._accept(name, verdict.token, token)
             self.failures.clear(failing)
-            return Verdict(name)
+            return verdict
         self.failures.add(failing)
         if identity is None:
             return UNKNOWN
-        if not is_certified:
-            return CERTIFICATE
-        return KEY_LOST if self.token_key.uses_other_key(identity.token_hash) else WRONG
+        return self._refusal(identity, verdict) if is_certified else CERTIFICATE
+
+    def _refusal(self, identity: Identity, verdict: Verdict) -> Verdict:
+        is_lost = any(self.token_key.uses_other_key(each.hash) for each in identity.tokens)
+        return KEY_LOST if verdict is WRONG and is_lost else verdict
+
+    def _decide(self, name: str, stored: Token | None) -> Verdict:
+        """Decide on a token that was found before a slow check: meanwhile it may have been removed, or have expired."""
+        identity = self._identities.find(name)
+        current = None if identity is None or stored is None else identity.find_token(stored.id)
+        if current is None:
+            return WRONG
+        return Verdict(name, token=current.id) if current.is_valid(self._now_ms()) else EXPIRED
 
     async def _check_bare(self, credentials: Credentials, host: str, login_s: float) -> Verdict:
         token = credentials.token
@@ -199,27 +237,27 @@ class Logins:
                 return BUSY
             await asyncio.sleep(delay_s(login_s))
             try:
-                identity = await self._find_bare(token, host)
+                found = await self._find_bare(token, host)
             except BusyError:
                 return BUSY
-        known = self._find_known_bare(token)
-        if known is not None:
-            return Verdict(known)
-        if identity is not None and self._identities.find(identity.name) is identity:
-            self._accept(identity, token)
-            self._remember_bare(token, identity.name)
+        found = self._find_bare_quickly(token) or found
+        verdict = UNKNOWN if found is None else self._decide(*found)
+        if verdict.identity:
+            self._accept(verdict.identity, verdict.token, token)
+            self._remember_bare(token, verdict.identity)
             self.failures.clear(failing)
-            return Verdict(identity.name)
+            return verdict
         self.failures.add(failing)
-        return UNKNOWN
+        return EXPIRED if verdict is EXPIRED else UNKNOWN
 
-    async def _find_bare(self, token: str, host: str) -> Identity | None:
-        candidates = self._identities.newest_scrypt(HTTP_BARE_TOKENS_MAX)
+    async def _find_bare(self, token: str, host: str) -> tuple[str, Token] | None:
+        candidates = self._identities.newest_chosen(HTTP_BARE_TOKENS_MAX)
         if not candidates:
-            await self._matches(None, token, host)
+            await self._find_slowly(None, token, host)
         for identity in candidates:
-            if await self._matches(identity, token, host):
-                return identity
+            stored = await self._find_slowly(identity, token, host)
+            if stored is not None:
+                return identity.name, stored
         return None
 
     @contextlib.contextmanager
@@ -237,21 +275,27 @@ class Logins:
             if not self._under_way[failing]:
                 del self._under_way[failing]
 
-    async def _matches(self, identity: Identity | None, token: str, host: str) -> bool:
-        """Check with scrypt, even if the answer is known to be no, so that every refusal takes the same time."""
-        slow = self._nobody if identity is None or identity.token_hash.kind == KEYED else identity.token_hash
-        return await self.slow.run(host, partial(verify_token, slow, token))
+    async def _find_slowly(self, identity: Identity | None, token: str, host: str) -> Token | None:
+        """Return the chosen token that matches. Compute scrypt even if none can, so that refusals take the same time.
 
-    def _accept(self, identity: Identity, token: str) -> None:
+        The time does not depend on how many tokens the identity has: the chosen ones share a salt.
+        """
+        chosen = [] if identity is None else identity.chosen_tokens
+        return await self.slow.run(host, partial(find_slow, chosen or [self._nobody], token))
+
+    def _accept(self, name: str, token_id: str, token: str) -> None:
         """Make the next check of this token fast: for good if it is a generated one, else until a restart."""
-        if not looks_generated(token):
-            self._identities.remember_verified(identity, token)
+        identity = self._identities.find(name)
+        stored = None if identity is None else identity.find_token(token_id)
+        if stored is None or stored.is_generated:
             return
-        try:
-            self._identities.rehash(identity, self.token_key.hash(token))
-        except StorageError as error:
-            self._identities.remember_verified(identity, token)
-            _log.warning("cannot replace the slow hash of the token of %s yet: %s", identity.name, error)
+        if looks_generated(token):
+            try:
+                self._identities.rehash(name, stored, self.token_key.hash(token))
+                return
+            except StorageError as error:
+                _log.warning("cannot replace the slow hash of the token of %s yet: %s", name, error)
+        self._identities.remember_verified(name, stored, token)
 
     def _remember_bare(self, token: str, name: str) -> None:
         self._bare[self._digest(Credentials("", token))] = name

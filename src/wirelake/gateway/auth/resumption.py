@@ -3,7 +3,7 @@
 A sid crosses the network in clear, so it only identifies the session. A proof, made with a secret of the old session,
 shows that the session is the client's own; nothing happens to the old session before the proof is verified. If the old
 connection is still open, because nobody has noticed yet that it is dead, the session then moves to the new one. A sid
-is valid once: a resumed session gets a new one.
+is valid once: a resumed session gets a new one. A session can be resumed as long as the token of its login is valid.
 """
 
 import logging
@@ -18,6 +18,7 @@ from wirelake.config import Settings
 from wirelake.errors import StorageError
 from wirelake.gateway.auth.audit import AuditLog
 from wirelake.gateway.auth.client_certificates import certificate_name, certified_names
+from wirelake.gateway.auth.logins import Logins
 from wirelake.gateway.metrics import Counters
 from wirelake.gateway.transport.connection import Connection
 from wirelake.message import Kind, Message, Op, control_op
@@ -37,6 +38,7 @@ class SessionResumption:
     def __init__(
         self,
         sessions: Sessions,
+        logins: Logins,
         broker: Broker,
         audit: AuditLog,
         counters: Counters,
@@ -48,6 +50,7 @@ class SessionResumption:
     ) -> None:
         """`connections` are the open ones by id. While `is_stopping` returns True, no session is stored."""
         self._sessions = sessions
+        self._logins = logins
         self._broker = broker
         self._audit = audit
         self._counters = counters
@@ -99,7 +102,7 @@ class SessionResumption:
         self._audit.logout(connection)  # first: if the log refuses it, nothing has changed
         self._forget(connection)
         self._broker.on_close(connection)
-        connection.identity = ""
+        connection.identity = connection.token_id = ""
         if connection.slot is not None:
             connection.slot.revoke()
         self._flush_soon()
@@ -110,10 +113,8 @@ class SessionResumption:
         live = self._live.get(sid)
         stored = self._find(sid, live, connection.protocol)
         is_proven = session.may_resume(self._no_secret if stored is None else stored.resume_secret)
-        names = certified_names(self._settings().tls, connection.certificate)
-        is_certified = stored is None or names is None or stored.identity in names
-        if stored is None or not is_proven or not is_certified:
-            reason = "unknown_session" if stored is None else "wrong_proof" if not is_proven else "certificate"
+        reason = "unknown_session" if stored is None else self._refusal(connection, stored, is_proven=is_proven)
+        if stored is None or reason:
             self._counters.logins[connection.protocol, reason] += 1
             self._audit.login_refused(connection, reason)
             extra = {"session": connection.id, "address": connection.address, "reason": reason}
@@ -131,6 +132,7 @@ class SessionResumption:
             self._forget(live)
             self._broker.on_close(live)
             live.close(Closing("replaced", "the session was resumed by another connection"))
+        connection.token_id = stored.token
         removed.add_done_callback(lambda commit: self._on_removed(connection, message, stored, commit))
 
     def _on_removed(self, connection: Connection, message: Message, stored: ResumableSession, removed: Commit) -> None:
@@ -138,7 +140,7 @@ class SessionResumption:
         if connection.closing is not None or connection.id not in self._connections:
             return
         if removed.error is not None:
-            connection.identity = ""
+            connection.identity = connection.token_id = ""
             self._refuse(connection, message)
             return
         connection.send(Message(kind=Kind.RESPONSE, correlation=message.correlation))
@@ -146,6 +148,15 @@ class SessionResumption:
         for topic in stored.topics:
             self._broker.rejoin(connection, topic)
         self._flush_soon()
+
+    def _refusal(self, connection: Connection, stored: ResumableSession, *, is_proven: bool) -> str:
+        """Return why a connection may not resume a session; empty if it may."""
+        names = certified_names(self._settings().tls, connection.certificate)
+        if not is_proven:
+            return "wrong_proof"
+        if names is not None and stored.identity not in names:
+            return "certificate"
+        return "" if self._logins.is_token_valid(stored.identity, stored.token) else "expired"
 
     def _refuse(self, connection: Connection, message: Message) -> None:
         code = registry.get(connection.protocol).refusal_codes.get(Refusal.NO_SESSION, 0)
@@ -172,4 +183,5 @@ class SessionResumption:
             self._now_ms() + int(resumption.valid_s * 1000),
             tuple(self._broker.topics_of(connection)),
             resume_secret=resumption.secret,
+            token=connection.token_id,
         )

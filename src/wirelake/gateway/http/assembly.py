@@ -40,6 +40,7 @@ from wirelake.gateway.http.routes import (
     sessions,
     static,
     subscriptions,
+    tokens,
     topics,
 )
 from wirelake.gateway.http.routes.health import GatewayStatus
@@ -66,6 +67,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *subscriptions.ROUTES,
     *sessions.ROUTES,
     *identities.ROUTES,
+    *tokens.ROUTES,
     *roles.ROUTES,
     *devices.ROUTES,
     *services.ROUTES,
@@ -234,6 +236,7 @@ def _api_routes(
     streams = http.streams
     traffic = TrafficMeter(counters, gateway_sessions.connections, device_sessions, streams)
     open_sessions = OpenSessions(gateway_sessions.connections, device_sessions, streams)
+    hasher = tokens.TokenHasher(access.logins.token_key)
     collectors = (
         metrics.ConnectionCollector(counters, access.admission),
         metrics.TrafficCollector(counters, traffic),
@@ -250,8 +253,9 @@ def _api_routes(
         subscriptions.SubscriptionRoutes(client, streams, state.topics),
         sessions.SessionRoutes(open_sessions, client.broker, jobs),
         identities.IdentityRoutes(
-            state, access.logins.token_key, access.roles, open_sessions, http.authenticator.cookie_sessions, now_ms
+            state, hasher, access.roles, open_sessions, http.authenticator.cookie_sessions, now_ms
         ),
+        tokens.TokenRoutes(state.identities, hasher, open_sessions, now_ms),
         roles.RoleRoutes(access.roles, client.broker.access, state.identities, access.logins),
         devices.DeviceRoutes(client, state.devices, device_sessions, jobs, now_s, now_ms),
         services.ServiceRoutes(client),

@@ -55,6 +55,7 @@ class CookieSession(Struct, frozen=True):
     """A browser that logged in."""
 
     identity: str
+    token_id: str  # of the identity's token: the session ends when it expires or is revoked
     is_admin: bool
     expires_s: float
 
@@ -73,7 +74,8 @@ class CookieSessions:
         if len(self._by_key) >= HTTP_VISITS_MAX:
             del self._by_key[next(iter(self._by_key))]
         key = secrets.token_urlsafe(_COOKIE_BYTES)
-        self._by_key[key] = CookieSession(context.identity, context.is_admin, self._now_s() + HTTP_VISIT_S)
+        expires_s = self._now_s() + HTTP_VISIT_S
+        self._by_key[key] = CookieSession(context.identity, context.token_id, context.is_admin, expires_s)
         response.set_cookie(COOKIE, key, int(HTTP_VISIT_S), httponly=True, samesite="strict", secure=self._is_secure)
 
     def find(self, context: RequestContext) -> CookieSession | None:
@@ -187,7 +189,10 @@ class Authenticator:
             names = None if session.is_admin else self._names(context)
             if names is not None and session.identity not in names:
                 return False
+            if not self._logins.is_token_valid(session.identity, session.token_id):
+                return False
             context.identity, context.is_admin = session.identity, session.is_admin
+            context.token_id = session.token_id
         elif self._settings().auth.open:
             context.identity = ANONYMOUS
         return bool(context.identity)
@@ -205,7 +210,7 @@ class Authenticator:
         verdict = await context.connection.run_while_open(check)
         if not verdict.identity:
             self._refuse(context, user, verdict.reason)
-        context.identity = verdict.identity
+        context.identity, context.token_id = verdict.identity, verdict.token
 
     def _find_token(self, context: RequestContext, token: str) -> bool:
         """Set the identity if the token is the admin's or was verified before."""
@@ -218,7 +223,7 @@ class Authenticator:
             known = self._logins.known(Credentials(unquote(name), secret), names)
         else:
             known = self._logins.known_bare(token, names)
-        context.identity = "" if known is None else known.identity
+        context.identity, context.token_id = ("", "") if known is None else (known.identity, known.token)
         return bool(context.identity)
 
     def _names(self, context: RequestContext) -> Names:

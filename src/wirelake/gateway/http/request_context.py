@@ -18,12 +18,13 @@ _PROTOCOL: Final = "http"
 class RequestContext:
     """Also the subject of the request's records in the event log: `id` is their session."""
 
-    __slots__ = ("_request", "address", "audited", "id", "identity", "is_admin", "protocol", "rights")
+    __slots__ = ("_request", "address", "audited", "id", "identity", "is_admin", "protocol", "rights", "token_id")
 
     def __init__(self, request: Request, request_id: str = "") -> None:
         self.protocol = _PROTOCOL
         self.id = request_id
         self.identity = ""  # until the sender is authenticated
+        self.token_id = ""  # of the identity's token, if it needed one
         self.is_admin = False  # whether it sent the admin token
         self.rights = NO_RIGHTS
         self.audited: dict[str, Any] = {}  # details for the record of an action, from its handler

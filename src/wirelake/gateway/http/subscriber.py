@@ -108,6 +108,7 @@ class Subscriber:
         self.protocol = context.protocol
         self.id = context.id
         self.identity = context.identity
+        self.token_id = context.token_id
         self.is_admin = context.is_admin
         self.address = context.address
         self.opened_at_ms = client.now_ms()

@@ -37,6 +37,7 @@ class Connection(GatewayDriver, asyncio.Protocol):
         "_read_limiter",
         "_transport",
         "slot",
+        "token_id",
     )
 
     def __init__(self, endpoint: Endpoint, slot: Slot | None = None) -> None:
@@ -49,6 +50,7 @@ class Connection(GatewayDriver, asyncio.Protocol):
         self._frames_done = 0
         self._messages: deque[Message] = deque()  # of the current frame; handled before the next frame
         self._jobs = 0  # long requests in progress
+        self.token_id = ""  # of the token that the peer logged in with; empty if it needed none
         self.slot = slot  # of accepted peers; with TLS, assigned before the handshake
 
     # Interface for the broker

@@ -1,6 +1,5 @@
 """Manage identities. A token is returned once, when the identity is added, and stored as a hash."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Annotated, Final
 
@@ -14,16 +13,18 @@ from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import LIMIT, Access, BoundRoute, Parameter, Route
 from wirelake.gateway.http.routes.sessions import OpenSessions
-from wirelake.limits import HTTP_HASHES_MAX, HTTP_ROLES_MAX, HTTP_TOKEN_CHARS_MAX
+from wirelake.gateway.http.routes.tokens import LifeS, TokenHasher, TokenText
+from wirelake.limits import HTTP_ROLES_MAX
 from wirelake.protocols.session import Closing
 from wirelake.roles import check_role_names
-from wirelake.state.identities import TokenKey, new_token
 from wirelake.state.store import StateStore
+from wirelake.state.tokens import later_ms, new_token
 
 
 class NewIdentity(Struct, forbid_unknown_fields=True):
     name: Name
-    token: Annotated[str, Meta(min_length=1, max_length=HTTP_TOKEN_CHARS_MAX)] | None = None  # generated if not given
+    token: TokenText | None = None  # generated if not given
+    expires_s: LifeS | None = None  # of the token, from now; None: never
     roles: Annotated[list[Name], Meta(max_length=HTTP_ROLES_MAX)] = []  # none: it is a member
 
 
@@ -41,6 +42,8 @@ class IdentityRow(Struct):
     added_at_ms: int
     topics: int  # durable ones it is subscribed to
     roles: list[str]
+    tokens: int  # valid ones
+    expires_at_ms: int | None  # when the last of these expires; None: never
 
 
 class IdentityList(Struct):
@@ -52,19 +55,18 @@ class IdentityRoutes:
     def __init__(
         self,
         state: StateStore,
-        token_key: TokenKey,
+        hasher: TokenHasher,
         roles: RoleEnforcement,
         sessions: OpenSessions,
         cookie_sessions: CookieSessions,
         now_ms: Callable[[], int],
     ) -> None:
         self._state = state
-        self._token_key = token_key
+        self._hasher = hasher
         self._roles = roles
         self._sessions = sessions
         self._cookie_sessions = cookie_sessions
         self._now_ms = now_ms
-        self._hashing = asyncio.Semaphore(HTTP_HASHES_MAX)
 
     def routes(self) -> tuple[BoundRoute, ...]:
         return (
@@ -79,20 +81,28 @@ class IdentityRoutes:
         if new.name == ADMIN:
             raise ConflictError(f"{ADMIN!r} is reserved for the admin token: choose another name")
         if identities.find(new.name) is not None:
-            raise ConflictError(f"identity {new.name!r} exists already: to change its token, remove it first")
+            raise ConflictError(f"identity {new.name!r} exists already: to change its token, rotate it")
         check_role_names(new.roles, self._roles.roles)
         token = new_token() if new.token is None else new.token
-        async with self._hashing:
-            secret = await asyncio.to_thread(self._token_key.hash, token)
+        secret = await self._hasher.hash(token)
         context.audited["roles"] = new.roles
-        await identities.add(new.name, secret, self._now_ms(), new.roles)
+        now_ms = self._now_ms()
+        await identities.add(new.name, secret, now_ms, new.roles, later_ms(now_ms, new.expires_s))
         return AddedIdentity(new.name, token)
 
     async def list_identities(self, context: RequestContext, _: None) -> IdentityList:
         after, rows_max, topics = context.query("after"), context.rows_max, self._state.topics
         found = [identity for identity in self._state.identities.list() if identity.name > after][: rows_max + 1]
+        now_ms = self._now_ms()
         rows = [
-            IdentityRow(identity.name, identity.added_at_ms, len(topics.topics_of(identity.name)), list(identity.roles))
+            IdentityRow(
+                name=identity.name,
+                added_at_ms=identity.added_at_ms,
+                topics=len(topics.topics_of(identity.name)),
+                roles=list(identity.roles),
+                tokens=len(identity.valid_tokens(now_ms)),
+                expires_at_ms=identity.expires_at_ms(now_ms),
+            )
             for identity in found[:rows_max]
         ]
         return IdentityList(rows, rows[-1].name if len(found) > rows_max else None)
@@ -146,7 +156,16 @@ LIST: Final = Route(
         LIMIT,
     ),
     example_answer={
-        "identities": [{"name": "phone-1", "added_at_ms": 1_700_000_000_000, "topics": 2, "roles": ["phone"]}],
+        "identities": [
+            {
+                "name": "phone-1",
+                "added_at_ms": 1_700_000_000_000,
+                "topics": 2,
+                "roles": ["phone"],
+                "tokens": 1,
+                "expires_at_ms": None,
+            }
+        ],
         "next": None,
     },
 )

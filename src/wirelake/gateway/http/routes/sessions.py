@@ -57,10 +57,13 @@ class OpenSessions:
         yield from self._of_identities()
         yield from list(self._devices.peers.values())
 
-    def close_all_of(self, identity: str, closing: Closing) -> None:
-        """Close the sessions of an identity. A device's session, which has its serial for an identity, stays open."""
+    def close_all_of(self, identity: str, closing: Closing, token_id: str = "") -> None:
+        """Close the sessions of an identity, or only those that logged in with this token.
+
+        A device's session, which has its serial for an identity, stays open.
+        """
         for session in self._of_identities():
-            if session.identity == identity:
+            if session.identity == identity and (not token_id or session.token_id == token_id):
                 session.close(closing)
 
     def _of_identities(self) -> list[Connection | Subscriber]:
