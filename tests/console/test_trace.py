@@ -35,8 +35,16 @@ async def published(page: Page, running: Running) -> str:
 def test_a_notifications_way_on_one_line(browser: Browser, tmp_path: Path) -> None:
     async def story(page: Page, running: Running) -> None:
         id_ = await published(page, running)
-        at = datetime.now(UTC)
-        of_it = {"seq": 3, "received_at": at, "day": date.today(), "id": id_, "topic": TOPIC, "position": 1, "type": 0}
+        at, (published_as,) = datetime.now(UTC), running.records("publish")
+        of_it = {
+            "seq": published_as["seq"],
+            "received_at": at,
+            "day": date.today(),
+            "id": id_,
+            "topic": TOPIC,
+            "position": 1,
+            "type": 0,
+        }
         write(running.gateway.folder / "lake", NOTIFICATIONS, of_it | {"publisher": NASTY, "content": b"x"})
         await page.get_by_role("link", name="Trace").click()
         await page.get_by_label("Notification id").fill(id_)
