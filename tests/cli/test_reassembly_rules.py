@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from wirelake.cli.commands.pipeline import reassembly_rules
+from wirelake.cli.support.reassembly import reassembly_rules
 from wirelake.config import default_settings
 from wirelake.protocols.apostol.reassembly import RULES, Rules
 from wirelake.protocols.apostol.session import Settings

@@ -49,7 +49,7 @@ def redact(
     """Blank the secrets of logins in records that earlier versions wrote.
 
     The gateway must be stopped, except for a dry run. Everything but the secrets stays as it is. The exit code is 1 if
-    a damaged place could not be read.
+    a damaged place could not be read. The tables: `wirelake pipeline redecode --redact`.
     """
     settings = load(config_file, data_folder)
     folder = Path(settings.data) / "log"

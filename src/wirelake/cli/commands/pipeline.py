@@ -12,15 +12,16 @@ import click
 import msgspec
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from wirelake.cli.commands.redecoding import redecode
 from wirelake.cli.support.dependencies import require_pipeline
-from wirelake.cli.support.options import parse_time, pass_on, settings_options
+from wirelake.cli.support.options import pass_on, settings_options
 from wirelake.cli.support.output import FORMATS, counted, start_logging
+from wirelake.cli.support.reassembly import reassembly_rules
 from wirelake.cli.support.stores import lake_of
-from wirelake.config import Settings, load
+from wirelake.config import load
 from wirelake.errors import InputError, LossError
 from wirelake.key_source import state_key
 from wirelake.lake.damage import explain_damage
@@ -30,7 +31,6 @@ from wirelake.protocols import registry
 
 if TYPE_CHECKING:
     from wirelake.pipeline.job import Job
-    from wirelake.pipeline.redecode.redecode import RedecodeResult
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NAMES: Final = ", ".join((*registry.names(), "http"))
@@ -50,6 +50,9 @@ Examples:
 def pipeline(context: click.Context, config_file: Path | None, data_folder: Path | None) -> None:
     """Run and inspect the Spark pipeline that fills the tables from the log."""
     pass_on(context, config_file, data_folder)
+
+
+pipeline.add_command(redecode)
 
 
 @pipeline.command(
@@ -281,83 +284,6 @@ def compact(config_file: Path | None, data_folder: Path | None) -> None:
 
 @pipeline.command(
     epilog="""\b
-Examples:
-  wirelake pipeline redecode --protocol apostol --dry-run
-  wirelake pipeline redecode --protocol comet --since 2026-01-31"""
-)
-@click.option("--protocol", required=True, metavar="NAME", help=f"Protocol of the frames: {_NAMES}.")
-@click.option("--since", type=parse_time, metavar="TIME", help="Start time: 2026-01-31T12:30, or 2h, 3d ago.")
-@click.option("--dry-run", is_flag=True, help="Only report what would change.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@settings_options
-def redecode(
-    protocol: str,
-    since: int | None,
-    dry_run: bool,
-    as_json: bool,
-    config_file: Path | None,
-    data_folder: Path | None,
-) -> None:
-    """Decode history with the current decoder, and replace the old rows. Can run while the pipeline runs."""
-    settings = load(config_file, data_folder)
-    data, lake = Path(settings.data), lake_of(settings)
-    start_logging("console", "warning")
-    require_pipeline("redecoding")
-    from wirelake.pipeline.redecode.redecode import RedecodeRequest, check  # noqa: PLC0415 (an extra)
-    from wirelake.pipeline.redecode.redecode import redecode as redecode_history  # noqa: PLC0415
-    from wirelake.pipeline.spark.session import open_session  # noqa: PLC0415
-
-    key = state_key(settings.state.key, data)
-    request = RedecodeRequest(protocol=protocol, since_us=since or 0, dry=dry_run, rules=reassembly_rules(settings))
-    with explain_damage(lake, check_files=True):
-        check(data, request, lake)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("Starting Spark", total=None)
-        spark = open_session()
-        try:
-
-            def on_progress(done: int, rows: int) -> None:
-                progress.update(task, description=f"{done} of {rows} rows of bronze", completed=done, total=rows)
-
-            with explain_damage(lake, check_files=True):
-                done = redecode_history(spark, data, request, gold=True, on_progress=on_progress, lake=lake, key=key)
-        finally:
-            spark.stop()
-    if as_json:
-        click.echo(msgspec.json.encode(done).decode())
-        return
-    _print_redecoded(done, dry_run)
-
-
-def _print_redecoded(done: "RedecodeResult", dry_run: bool) -> None:
-    click.echo(f"{counted(done.frames, 'frame')} in {done.seconds:.1f} s, {done.rows_s:.0f} frames/s.")
-    decoded, refused = counted(done.decoded, "quarantined frame"), counted(done.refused, "decoded frame")
-    click.echo(f"{decoded} can be decoded now, {refused} no longer can.")
-    table = Table(
-        "table", "same", "other decoder", "changed", "new", "removed", "skipped", "changes by column", box=None
-    )
-    for name, found in done.tables.items():
-        numbers = (found.same, found.relabelled, found.changed, found.new, found.removed, found.skipped)
-        fields = ", ".join(f"{column} {count}" for column, count in sorted(found.fields.items()))
-        table.add_row(name, *map(str, numbers), fields)
-    Console(highlight=False, soft_wrap=True).print(table)
-    if done.waited_for:
-        commands = counted(done.waited_for, "incomplete command is", "incomplete commands are")
-        click.echo(f"{commands} left to the pipeline, which is waiting for the packets.")
-    if done.sealed:
-        commands = counted(done.sealed, "command is", "commands are")
-        click.echo(f"{commands} unchanged: the current key does not decrypt {'it' if done.sealed == 1 else 'them'}.")
-    if dry_run:
-        click.echo("Nothing was changed.")
-    elif not done.replaced:
-        click.echo("No rows changed.")
-    for name, (before, after) in done.replaced.items():
-        click.echo(f"{name}: {counted(after, 'file')} replaced {before}.")
-
-
-@pipeline.command(
-    epilog="""\b
 Example:
   wirelake pipeline archive wirelake.tar.gz"""
 )
@@ -394,17 +320,6 @@ def script(**_: Path | None) -> None:
     from wirelake.cli import submit  # noqa: PLC0415 (only its path)
 
     click.echo(submit.__file__)
-
-
-def reassembly_rules(settings: Settings) -> dict[str, Any]:
-    """Return the reassembly rules of each protocol that assembles commands from packets, by its name."""
-    from wirelake.pipeline.stateful.reduce import reassemblies  # noqa: PLC0415 (an extra)
-
-    return {
-        protocol.name: reassembly.rules_from(getattr(settings, protocol.name))
-        for protocol, reassembly in reassemblies().values()
-        if protocol.name in settings.__struct_fields__
-    }
 
 
 class ProgressDisplay:

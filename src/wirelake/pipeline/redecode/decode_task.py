@@ -18,10 +18,12 @@ from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
 from wirelake.pipeline.ingest.readings import NO_READINGS, rows_of
 from wirelake.pipeline.ingest.task import POISON, isolate_failing, poison_rows
 from wirelake.pipeline.redecode.difference import Difference, compare_rows, is_known, select_rows, sort_by_seq
+from wirelake.pipeline.redecode.redact_task import with_frames
 from wirelake.pipeline.redecode.seq_ranges import SeqRange, read_range
 from wirelake.pipeline.shuffle import shuffle_events, shuffle_reports
 from wirelake.pipeline.stateful.reduce import events_of
 from wirelake.pipeline.stateful.tallies import COUNTERS
+from wirelake.protocols.record_redaction import RecordRedactor
 
 
 class DecodeUnit(Struct, frozen=True):
@@ -58,6 +60,7 @@ class DecodeTask(Struct, frozen=True):
     units: list[DecodeUnit]
     dry: bool
     careful: bool = False  # do not decode what broke the decoder before
+    redact: bool = False  # decode the frames as they will be once they are redacted
     scratch: Store | None = None  # for the readings of telemetry; None if these are not wanted
     sessions: list[FileAction] = []  # with the identities of sessions that logged in after their first report
 
@@ -118,7 +121,9 @@ class DecodeTask(Struct, frozen=True):
         rows = read_range(self.lake, FRAMES, unit.frames, unit.part, self._select)
         columns = [rows[name].cast(field.type) for name, field in zip(FRAMES.schema.names, SCHEMA, strict=False)]
         ordered = sort_by_seq(pa.table(columns, schema=SCHEMA)).combine_chunks()
-        yield from ordered.to_batches(PIPELINE_CHUNK_ROWS)
+        redactor = RecordRedactor(self.protocol) if self.redact else None
+        for batch in ordered.to_batches(PIPELINE_CHUNK_ROWS):
+            yield batch if redactor is None else with_frames(batch, redactor.redact(batch))
 
     def _select(self, rows: Any) -> Any:
         """Return the protocol's records and, to reduce events, the starts of gateways."""

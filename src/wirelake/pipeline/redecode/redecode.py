@@ -66,6 +66,7 @@ class RedecodeRequest(Struct, frozen=True, kw_only=True):
     since_us: int = 0  # frames from this time on
     dry: bool = False  # only report what would change
     rules: Rules = {}
+    redact: bool = False  # decode the frames as they will be once they are redacted
 
 
 class RedecodeResult(Struct):
@@ -251,6 +252,7 @@ class _Redecode:
             units=units,
             dry=request.dry,
             careful=careful,
+            redact=request.redact,
             scratch=self.scratch if self._takes_readings else None,
             sessions=[file for table in _SESSIONS for file in self._snapshot.files.get(table.name, ())],
         )
