@@ -201,15 +201,15 @@ async def _exchange(box: Box, data: bytes) -> None:
         await asyncio.wait_for(box.receive(), QUIET_S)
 
 
-async def resume_magline(running: Running, token: str) -> bytes:
-    """Resume a session on another connection, and try to with a cut-off SYN. Return its sid, which is a secret too."""
+async def resume_magline(running: Running, token: str) -> tuple[bytes, bytes]:
+    """Resume a session on another connection, and try to with a cut-off SYN. Return its sid and its secret."""
     async with await Box.connect(running, USER, token) as first:
         sid, secret = first.sid, first.secret
     async with await Box.connect(running) as second:
         await second.handshake(sid, secret)
     async with await Box.connect(running) as third:
         await _exchange(third, third.syn(sid).encode()[:-2])
-    return sid
+    return sid, secret
 
 
 async def attempt_http(running: Running, token: str, wrong: str) -> None:

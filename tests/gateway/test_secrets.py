@@ -13,15 +13,17 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.fetch.test_fetcher import fetch
 from gateway.login_attempts import ATTEMPTS, NO_LOGINS, USER, attempt_all, attempt_http, resume_magline
 from gateway.running_gateway import HOST, WAIT_S, Running, running_gateway
+from gateway.sisnet_client import IDENTITY, WebTerminal
 from gateway.upstream.gateway_pair import LISTENERS as UPSTREAM_LISTENERS
 from gateway.upstream.gateway_pair import upstream, wait_until_connected
 from wirelake.log.segments.reader import LogReader
 from wirelake.protocols import registry
 
 LISTENERS = ("comet", "magline", "esnp", "sisnet", "sisnet_tcp", "redis", "http")
-PAGES = ("/", "/sessions", "/topics", "/devices", "/tables", "/quarantine", "/inspector", "/trace")
+PAGES = ("/", "/sessions", "/topics", "/devices", "/tables", "/quarantine", "/inspector", "/trace", "/metrics")
 # A gateway that neither slows down who fails to log in, nor omits what strangers send.
 PATIENT = {"failed_logins": 100_000, "unauthenticated_records": 100_000, "unauthenticated_log_bytes": 1 << 30}
 RECORDS_SHOWN = 40  # of those with bytes, one by one and with their sessions
@@ -87,26 +89,26 @@ def test_no_login_leaves_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     right, wrong = new_secret("right"), new_secret("wrong")
     hidden = [right.encode(), wrong.encode()]
 
-    async def run() -> bytes:
+    async def run() -> tuple[bytes, bytes]:
         async with running_gateway(tmp_path, *LISTENERS, identities=[(USER, right)], limits=PATIENT) as running:
             await attempt_all(running, right, wrong)
             await attempt_http(running, right, wrong)
-            sid = await resume_magline(running, right)
-            await _check_pages(running, hidden)
-            return sid
+            resumed = await resume_magline(running, right)
+            await _check_pages(running, [*hidden, *resumed])
+            return resumed
 
-    sid = asyncio.run(run())
+    resumed = asyncio.run(run())
     data = tmp_path / "data"
-    rows = assert_no_record_has(data, *hidden, sid)
+    rows = assert_no_record_has(data, *hidden, *resumed)
     _check_that_all_was_recorded(rows)
-    assert_no_file_has(data / "log", *hidden, sid)
-    assert_no_file_has(data, *hidden)
-    assert_absent("process log", caplog.text.encode(), *hidden, sid)
+    assert_no_file_has(data / "log", *hidden, *resumed)
+    assert_no_file_has(data, *hidden, resumed[1])
+    assert_absent("process log", caplog.text.encode(), *hidden, *resumed)
     program = Path(sys.executable).parent / "wirelake"
     for form in ("--full", "--json"):
         shown = subprocess.run([program, "log", "cat", form, "--data", data], capture_output=True, check=True)
         assert shown.stdout.count(b"\n") >= len(rows)
-        assert_absent(f"log cat {form}", shown.stdout + shown.stderr, *hidden, sid)
+        assert_absent(f"log cat {form}", shown.stdout + shown.stderr, *hidden, *resumed)
 
 
 def _check_that_all_was_recorded(rows: list[dict[str, Any]]) -> None:
@@ -143,7 +145,10 @@ async def _check_pages(running: Running, hidden: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["ws", "tcp"])
-def test_the_login_of_an_upstream_connection_is_not_in_either_log(tmp_path: Path, scheme: str) -> None:
+def test_the_login_of_an_upstream_connection_is_not_in_either_log(
+    tmp_path: Path, scheme: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="wirelake")
     secret = new_secret("upstream")
 
     async def run() -> None:
@@ -158,3 +163,29 @@ def test_the_login_of_an_upstream_connection_is_not_in_either_log(tmp_path: Path
         rows = assert_no_record_has(tmp_path / name / "data", secret.encode())
         assert any(b"login" in row["frame"] for row in rows), name
         assert_no_file_has(tmp_path / name / "data", secret.encode())
+    assert_absent("process log", caplog.text.encode(), secret.encode())
+
+
+def test_a_url_with_credentials_is_refused_and_only_the_request_has_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="wirelake")
+    secret = new_secret("fetched")
+
+    async def run() -> str:
+        async with (
+            running_gateway(tmp_path, "sisnet", "http", identities=[IDENTITY]) as running,
+            await WebTerminal.connect(running.port("sisnet")) as terminal,
+        ):
+            refused = await fetch(terminal, f"http://ann:{secret}@{HOST}/")
+            return str(refused)
+
+    refused = asyncio.run(run())
+    assert "'ans': -1" in refused
+    assert_absent("answer and process log", refused.encode() + caplog.text.encode(), secret.encode())
+    rows = [row for batch in LogReader(tmp_path / "data" / "log").read() for row in batch.to_pylist()]
+    requests = [row for row in rows if secret.encode() in row["frame"]]
+    assert [(row["event"], row["direction"]) for row in requests] == [("frame", "in")]
+    assert not any(secret in row["note"] for row in rows)
+    for path in (tmp_path / "data").glob("state.db*"):
+        assert_absent(str(path), path.read_bytes(), secret.encode())

@@ -13,7 +13,7 @@ from wirelake.lake.tables import TABLES
 from wirelake.pipeline.job import Job, JobSettings
 
 
-async def log_in(folder: Path, right: str, wrong: str) -> bytes:
+async def log_in(folder: Path, right: str, wrong: str) -> tuple[bytes, bytes]:
     async with running_gateway(folder, *LISTENERS, identities=[(USER, right)], limits=PATIENT) as running:
         await attempt_all(running, right, wrong, damaged=False)
         await attempt_http(running, right, wrong)
@@ -22,8 +22,8 @@ async def log_in(folder: Path, right: str, wrong: str) -> bytes:
 
 def test_no_table_has_the_secret_of_a_login(spark: SparkSession, tmp_path: Path) -> None:
     right, wrong = new_secret("right"), new_secret("wrong")
-    sid = asyncio.run(log_in(tmp_path, right, wrong))
-    data, hidden = tmp_path / "data", (right.encode(), wrong.encode(), sid)
+    resumed = asyncio.run(log_in(tmp_path, right, wrong))
+    data, hidden = tmp_path / "data", (right.encode(), wrong.encode(), *resumed)
     Job(spark, data, JobSettings(once=True), gold=True).run()
     found: set[str] = set()
     for name in TABLES:
