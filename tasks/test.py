@@ -48,9 +48,9 @@ def _run(chosen: list[str], report: Path, *, long: bool) -> int:
         fine = check()
     os.environ[delta.REASON] = installed.result()
     print("── tests", flush=True)
-    workers = str(os.cpu_count() or 1)
+    workers = str((os.cpu_count() or 1) + 1)  # tests wait half of the time: for a process, a browser, a deadline
     # By group: one worker runs the tests that share a Spark session, another those that start Spark in processes of
-    # their own. Both go on with the rest, one test at a time, so they end at about the same time.
+    # their own. All go on with the rest, one test at a time, so they end at about the same time.
     coverage = ["--cov"] if long else [f"--cov=wirelake.{package}" for package in COVERED]
     options = ["-n", workers, "--dist", "loadgroup", *coverage, "--cov-branch", "--cov-report="]
     tested = _run_pytest(*options, f"--junitxml={report}")
