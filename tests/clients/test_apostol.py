@@ -24,6 +24,7 @@ from wirelake.protocols.frame import Sender
 
 KEY = bytes(range(16))
 QUICK = SessionSettings(receipt_s=0.1, resends_max=8)
+PATIENT = SessionSettings(receipt_s=WAIT_S)  # sends nothing again, however busy the machine is
 GATEWAY = {"receipt_s": 0.1, "resends_max": 8}
 Transport = Literal["udp", "tcp"]
 BOTH = pytest.mark.parametrize("transport", ["udp", "tcp"])
@@ -49,7 +50,8 @@ def published(running: Running) -> list[dict[str, Any]]:
 
 @BOTH
 async def test_reports_are_on_disk_when_they_return(tmp_path: Path, transport: Transport) -> None:
-    async with gateway(tmp_path) as running, device(running, transport=transport, time_s=lambda: 1e9) as meter:
+    options: dict[str, Any] = {"transport": transport, "settings": PATIENT, "time_s": lambda: 1e9}
+    async with gateway(tmp_path) as running, device(running, **options) as meter:
         await meter.status(3, tariff=1, configured_at=5, time_sync=2, synced_at=6)
         assert len(running.records("frame", direction="in", identity="m1")) == 1
         await meter.readings({1: 7, 2: 70_000, 3: 1.5, 4: b"oddly"})
