@@ -22,6 +22,7 @@ PROMISED = {
     "silver.deliveries": "seq at protocol first_sent_at acked_at attempts state",
     "silver.calls": "seq at protocol requester service op asked_at answered_at latency_ms status",
     "silver.sessions": "seq at protocol opened_at closed_at reason frames_in frames_out bytes_in bytes_out",
+    "silver.audit": "seq at protocol action outcome identity peer session target detail",
     "silver.quarantine": "seq at protocol reason offset frame",
     "gold.traffic_minute": "minute protocol name frames bytes errors",
     "gold.device_latest": "serial status readings",

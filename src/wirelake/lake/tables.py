@@ -227,6 +227,18 @@ SESSIONS: Final = _table(
     partition_by=("day",),
     has_open_rows=True,
 )
+AUDIT: Final = _table(
+    "silver.audit",  # something that somebody did, or was refused
+    *_PLACE,
+    ("action", TEXT),  # login, logout, connect, disconnect, sql, command, identity.add …; of a refusal: publish, see …
+    ("outcome", TEXT),  # ok, refused, failed
+    ("identity", TEXT),  # who had logged in; empty if nobody had
+    ("peer", TEXT),  # HOST:PORT
+    ("session", TEXT),  # of the connection, the device, or the HTTP request; empty if the gateway itself did it
+    ("target", TEXT),  # of the action; of a failed login, the name that was claimed
+    ("detail", TEXT),  # JSON: more about it, such as the reason; empty if there is nothing
+    partition_by=("day",),
+)
 TALLIES: Final = _table(
     "silver.tallies",  # an interval between two counters records of the log, as counted by both sides
     ("node", TEXT),
@@ -406,6 +418,7 @@ _SETTLED: Final = (
     DELIVERIES,
     CALLS,
     SESSIONS,
+    AUDIT,
     TALLIES,
     BATCHES,
     TRAFFIC_MINUTE,

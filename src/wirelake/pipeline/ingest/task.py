@@ -1,7 +1,7 @@
 """Ingest a span of the log in an executor: write rows to disk, and return events for the second half of the batch.
 
 Everything that needs no memory is written here: bronze as it is, decoded messages, quarantined frames, notifications,
-and the readings of telemetry.
+the readings of telemetry, and the audit.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +15,13 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from wirelake.lake.store import Store
-from wirelake.lake.tables import FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, READINGS, LakeTable
+from wirelake.lake.tables import AUDIT, FRAMES, MESSAGES, NOTIFICATIONS, QUARANTINE, READINGS, LakeTable
 from wirelake.limits import PIPELINE_VIEW_WAIT_S
 from wirelake.log.segments.reader import Gap
 from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker
 from wirelake.pipeline.commit.manifests import ReadCounter
 from wirelake.pipeline.gold.partials import PartialSums, encode_partials
+from wirelake.pipeline.ingest import audit
 from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
 from wirelake.pipeline.ingest.log_copies import FOLDER
 from wirelake.pipeline.ingest.spans import Span, SpanReader
@@ -30,7 +31,7 @@ from wirelake.pipeline.stateful.reduce import events_of
 from wirelake.pipeline.stateful.tallies import COUNTERS
 
 POISON: Final = "poison"
-_TABLES: Final = (FRAMES, MESSAGES, QUARANTINE, NOTIFICATIONS, READINGS)
+_TABLES: Final = (FRAMES, MESSAGES, QUARANTINE, NOTIFICATIONS, READINGS, AUDIT)
 
 
 class IngestTask(Struct, frozen=True):
@@ -63,6 +64,7 @@ class IngestTask(Struct, frozen=True):
                 files.write(QUARANTINE, pa.concat_batches([decoded.quarantine, poison_rows(bad)]))
                 files.write(NOTIFICATIONS, notification_rows(batch))
                 files.write(READINGS, decoded.readings)
+                files.write(AUDIT, audit.rows_of(batch))
                 if events.num_rows:
                     yield shuffle_events(events)
             actions = mark_worker(files.close())
