@@ -60,7 +60,9 @@ async def test_a_login_names_the_certificate(tmp_path: Path) -> None:
         async with await RedisConnection.connect(running, tls=tls) as connection:
             assert await connection.ask("AUTH ann anns-token") == b"+OK\r\n"
             (login,) = await audited(running, "login")
-        assert login["detail"] == {"certificate": "ann"}
+            ann = running.gateway.state.identities.find("ann")
+        assert ann is not None
+        assert login["detail"] == {"certificate": "ann", "token_id": ann.tokens[0].id}
 
 
 async def test_a_refusal_names_the_target(tmp_path: Path) -> None:

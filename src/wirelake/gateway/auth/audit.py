@@ -2,7 +2,7 @@
 
 | event in the log | what happened | note |
 | --- | --- | --- |
-| login | a login, or a resumed session | `resumed`, `certificate`: the name in it |
+| login | a login, or a resumed session | `resumed`; `certificate`: the name in it; `token_id` |
 | logout | the end of a session by its identity | |
 | refuse | a login that failed | `reason`, and `user`: the name that was claimed |
 | deny | an action that the roles of an identity do not allow | `action`, `target` |

@@ -115,7 +115,8 @@ class LoginFlow:
                 self._audit.login_refused(connection, reason, user=credentials.user)
             else:
                 connection.identity = identity
-                self._audit.login(connection, certificate=certificate_name(connection.certificate))
+                certificate = certificate_name(connection.certificate)
+                self._audit.login(connection, certificate=certificate, token_id=verdict.token)
         except StorageError as error:
             connection.identity = before
             connection.on_storage_error(error)

@@ -157,7 +157,9 @@ class Authenticator:
     async def begin_session(self, context: RequestContext, response: Response) -> None:
         """Begin a session of a browser whose token was valid: record the login, and set its cookie."""
         name = certificate_name(context.connection.certificate)
-        await self._audit.settle(lambda: self._audit.login(context, certificate=name), context)
+        await self._audit.settle(
+            lambda: self._audit.login(context, certificate=name, token_id=context.token_id), context
+        )
         self.cookie_sessions.begin(context, response)
 
     async def end_session(self, context: RequestContext, response: Response) -> None:
