@@ -21,6 +21,7 @@ OBSERVER: Final = "observer"
 EVERYTHING: Final = "**"
 # Targets of `see` that stand for all of something.
 LOG: Final = "log"  # the event log, with the quarantine and the workbench
+AUDIT: Final = "audit"  # who did what
 LEDGER: Final = "ledger"
 OVERVIEW: Final = "overview"  # the console's start page
 METRICS: Final = "metrics"
@@ -40,7 +41,7 @@ class Action(StrEnum):
     PROVIDE = "provide"  # a service
     COMMAND = "command"  # a device, by its serial
     QUERY = "query"  # a table, by SQL
-    SEE = "see"  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID, log, ledger, overview, metrics
+    SEE = "see"  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID, log, audit, ledger, overview, metrics
     READ = "read"  # redis/KEY, or datasets/DATASET/TABLE/KEY
     WRITE = "write"  # the same
 
@@ -59,7 +60,7 @@ class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     provide: Patterns = ()  # services, also those that another identity provides
     command: Patterns = ()  # serials of devices
     query: Patterns = ()  # tables and views, as silver.messages
-    see: Patterns = ()  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID, log, ledger, overview, metrics
+    see: Patterns = ()  # sessions/ID, devices/SERIAL, topics/NAME, traces/ID, log, audit, ledger, overview, metrics
     read: Patterns = ()  # redis/KEY, datasets/DATASET/TABLE/KEY (for sisdb: datasets/sisdb/SDB/KEY)
     write: Patterns = ()  # the same; creating a table needs all of its keys: datasets/DATASET/TABLE/**
     rows: RowPatterns = {}  # of a table that may be queried, only rows with such values in these columns

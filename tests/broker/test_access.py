@@ -207,7 +207,17 @@ def test_what_is_seen_is_not_cached_and_who_is_an_admin() -> None:
 
 def test_a_member_sees_devices_and_no_more() -> None:
     member = rights(member=BUILT_IN[MEMBER])
-    targets = ("devices/m1", "topics/@a", "sessions/a-1", "traces/a-1-1", "log", "ledger", "overview", "metrics")
+    targets = (
+        "devices/m1",
+        "topics/@a",
+        "sessions/a-1",
+        "traces/a-1-1",
+        "log",
+        "audit",
+        "ledger",
+        "overview",
+        "metrics",
+    )
     assert [target for target in targets if member.sees(target)] == ["devices/m1"]
     assert not member.rules(Action.QUERY)
 

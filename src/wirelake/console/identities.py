@@ -22,7 +22,7 @@ TARGETS: Final = {
     Action.PROVIDE: "services",
     Action.COMMAND: "devices",
     Action.QUERY: "tables",
-    Action.SEE: "sessions, devices, topics, traces, log, ledger, overview, metrics",
+    Action.SEE: "sessions, devices, topics, traces, log, audit, ledger, overview, metrics",
     Action.READ: "redis keys, data sets",
     Action.WRITE: "redis keys, data sets",
 }

@@ -22,7 +22,7 @@ from wirelake.gateway.http.errors import ApiError, api_error
 from wirelake.gateway.http.limiter import RequestLimiter
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, BoundRoute, Route
-from wirelake.roles import LOG, OVERVIEW, Action
+from wirelake.roles import AUDIT, LOG, OVERVIEW, Action
 
 TITLES: Final = {
     "/": "Overview",
@@ -35,9 +35,15 @@ TITLES: Final = {
     "/workbench": "Workbench",
     "/tables": "Tables",
     "/identities": "Identities",
+    "/audit": "Audit",
 }
 ADMINS: Final = {"/identities"}  # pages for the admin alone
-SEEN: Final = {"/": OVERVIEW, "/quarantine": LOG, "/workbench": LOG}  # what one must be allowed to see for a page
+SEEN: Final = {
+    "/": OVERVIEW,
+    "/quarantine": LOG,
+    "/workbench": LOG,
+    "/audit": AUDIT,
+}  # what one must be allowed to see for a page
 _ERROR_HEADINGS: Final = {403: "You may not see this", 404: "Not found", 429: "Busy", 503: "Unavailable"}
 _FIELDS_MAX: Final = 8  # of a form
 _POLICY: Final = "; ".join(

@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from wirelake.console import identities, inspector, login, overview, resources, tables, workbench
+from wirelake.console import audit, identities, inspector, login, overview, resources, tables, workbench
 from wirelake.console.page import PageServer
 from wirelake.gateway.http.assembly import HttpRuntime, HttpServices, HttpSessions, HttpStorage
 from wirelake.gateway.http.errors import ApiError
@@ -47,6 +47,7 @@ PAGES: Final[tuple[Route, ...]] = (
     *tables.ROUTES,
     *workbench.ROUTES,
     *identities.ROUTES,
+    *audit.ROUTES,
 )
 
 
@@ -69,5 +70,6 @@ def console_pages(
         tables.TablePages(server, http.lake, storage.folder, storage.lake),
         workbench.WorkbenchPages(server, storage.folder),
         identities.IdentityPages(server, storage.state.identities, sessions.broker.access, runtime.clock.now_ms),
+        audit.AuditPages(server, storage.folder, storage.lake, runtime.clock.now_ms),
     )
     return [bound for page in pages for bound in page.routes()]

@@ -27,6 +27,7 @@ from wirelake.gateway.http.listener import HttpListener, NewAcceptor, bind_socke
 from wirelake.gateway.http.peer import BrokerClient
 from wirelake.gateway.http.route import BoundRoute, Route
 from wirelake.gateway.http.routes import (
+    audit,
     decode,
     devices,
     health,
@@ -76,6 +77,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *metrics.LEDGER_ROUTES,
     *lake.ROUTES,
     *log.ROUTES,
+    *audit.ROUTES,
     *static.ROUTES,
 )
 
@@ -264,6 +266,7 @@ def _api_routes(
         metrics.LedgerRoutes(traffic, client.broker, event_log, status.started_ms, now_ms),
         lake.LakeRoutes(storage.lake, http.lake),
         log.LogRoutes(folder / "log"),
+        audit.AuditRoutes(folder / "log"),
         static.StaticRoutes(),
     )
     return [bound for resource in resources for bound in resource.routes()]
