@@ -77,7 +77,7 @@ def test_tokens(settings: Path) -> None:
     code, _, error = run(settings, "identity", "revoke", "ann", second)
     assert code == 1
     assert error.startswith(f"wirelake: identity 'ann' has no token '{second}'")
-    assert "expire now" in run(settings, "identity", "rotate", "ann", "--keep", "0")[2]
+    assert "Its other tokens have expired." in run(settings, "identity", "rotate", "ann", "--keep", "0")[2]
     table = run(settings, "identity", "tokens", "ann")[1]
     assert [line.split()[0] for line in table.splitlines()[1:3]] == [first, third]
     assert table.count("(expired)") == 2

@@ -191,9 +191,10 @@ def rotate(
             token = backend.request("POST", quoted("api", "identities", name, "tokens"), body)["token"]
         else:
             token = _rotate(backend, KeyFiles(Path(settings.data) / "keys"), name, token, expires_s, keep_s)
-    rest = f"at {format_time(_now_ms() + int(keep_s * 1000))} UTC" if keep_s else "now"
+    end = format_time(_now_ms() + int(keep_s * 1000))
+    rest = f"expire at {end} UTC, unless they expire earlier" if keep_s else "have expired"
     click.echo(f"{name} can log in with this token, which is not stored and not shown again.", err=True)
-    click.echo(f"Its other tokens expire {rest}, unless they expire earlier.", err=True)
+    click.echo(f"Its other tokens {rest}.", err=True)
     click.echo(token)
 
 
