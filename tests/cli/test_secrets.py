@@ -104,7 +104,7 @@ async def use_http(http: httpx.AsyncClient, hidden: Secrets) -> list[tuple[str, 
 def test_nothing_that_a_gateway_writes_or_prints_has_a_secret(tmp_path: Path) -> None:
     hidden = Secrets()
     upstream = f'[[sisnet.upstreams]]\nname = "far"\nurl = "tcp://{HOST}:1"\nuser = "front"\n'
-    text = f'{upstream}password = "{hidden.upstream}"\nservices = ["quotes"]\n'
+    text = f'[limits]\nfailed_logins = 1000\n{upstream}password = "{hidden.upstream}"\nservices = ["quotes"]\n'
     data = tmp_path / "data"
     with serving(tmp_path, *LISTENERS, options=("--log-level", "debug"), text=text) as running:
         keys = data / "keys"
@@ -131,7 +131,13 @@ def test_nothing_that_a_gateway_writes_or_prints_has_a_secret(tmp_path: Path) ->
     for where, content in [*shown, ("process output", output)]:
         assert_absent(where, content, *hidden.all)
     records = [row for batch in LogReader(data / "log").read() for row in batch.to_pylist()]
-    assert {row["protocol"] for row in records if row["event"] == "login"} >= {"comet", "magline", "esnp", "redis"}
+    assert {row["protocol"] for row in records if row["event"] == "login"} >= {
+        "comet",
+        "magline",
+        "esnp",
+        "sisnet",
+        "redis",
+    }
     for row in records:
         values = [value if isinstance(value, bytes) else str(value).encode() for value in row.values()]
         assert_absent(f"record {row['seq']}", b"\n".join(values), *hidden.all)
