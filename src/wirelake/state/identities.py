@@ -1,11 +1,13 @@
-"""Store who may log in: names with their roles, and hashes of their tokens (see tokens.py). A login is
+"""Store who may log in: names with their roles, and hashes of their tokens (see tokens.py).
 
-identity = identities.find(name)
-stored = token_key.find(identity.tokens, token) or identities.find_verified(identity, token)
-if stored is None:
-    stored = await asyncio.to_thread(find_slow, identity.chosen_tokens, token)
-    identities.remember_verified(name, stored, token)
-accept if stored.is_valid(now_ms)
+A login is
+
+    identity = identities.find(name)
+    stored = token_key.find(identity.tokens, token) or identities.find_verified(identity, token)
+    if stored is None:
+        stored = await asyncio.to_thread(find_slow, identity.chosen_tokens, token)
+        identities.remember_verified(name, stored, token)
+    accept if stored.is_valid(now_ms)
 """
 
 import hashlib
