@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from wirelake.errors import ConflictError, FullError
 from wirelake.gateway.http.errors import ApiError
 from wirelake.gateway.http.request_context import RequestContext
 from wirelake.gateway.http.route import Access, BoundRoute, Parameter, Route
@@ -75,7 +76,10 @@ class TokenRoutes:
         secret = await self._hasher.hash(token, identity.chosen_hash)
         now_ms = self._now_ms()
         expires_at_ms, keep_until_ms = later_ms(now_ms, new.expires_s), later_ms(now_ms, new.keep_s)
-        added = self._identities.add_token(identity.name, secret, now_ms, expires_at_ms, keep_until_ms)
+        try:
+            added = self._identities.add_token(identity.name, secret, now_ms, expires_at_ms, keep_until_ms)
+        except FullError as error:  # the sender can revoke one: nothing is wrong with the gateway
+            raise ConflictError(str(error)) from error
         if added is None:
             raise _no_identity(identity.name)
         stored, commit = added
