@@ -132,9 +132,21 @@ async def attempt_all(running: Running, *tokens: str, damaged: bool = True) -> N
     """Make every attempt with every token, over every transport; `damaged`: also in pieces, doubled and spoilt."""
     for name, logins in ATTEMPTS.items():
         for token in tokens:
+            await attempt_answered(running, name, next(logins(token)))
             work = [each for login in logins(token) for each in _attempts(running, name, login, damaged)]
             for start in range(0, len(work), 20):  # some at a time: a gateway admits few strangers
                 await asyncio.gather(*work[start : start + 20])
+
+
+async def attempt_answered(running: Running, name: str, login: bytes) -> None:
+    """Send a whole login, and wait for its answer, which takes as long as a slow check."""
+    if name == "magline":
+        await attempt_magline(running, login)
+        return
+    (port,) = (
+        running.port(setting) for setting, carriers in registry.get(name).listeners.items() if Carrier.TCP in carriers
+    )
+    await attempt_tcp(port, [sized(login) if name == "sisnet" else login], answer_s=WAIT_S)
 
 
 def _attempts(running: Running, name: str, login: bytes, damaged: bool) -> Iterator[Any]:
@@ -152,7 +164,7 @@ def _attempts(running: Running, name: str, login: bytes, damaged: bool) -> Itera
             yield attempt_tcp(port, pieces)
 
 
-async def attempt_tcp(port: int, pieces: list[bytes]) -> None:
+async def attempt_tcp(port: int, pieces: list[bytes], answer_s: float = QUIET_S) -> None:
     reader, writer = await asyncio.open_connection(HOST, port)
     async with asyncio.timeout(WAIT_S):
         for piece in pieces:
@@ -160,7 +172,7 @@ async def attempt_tcp(port: int, pieces: list[bytes]) -> None:
             with suppress(ConnectionError):
                 await writer.drain()
             with suppress(TimeoutError, ConnectionError):
-                await asyncio.wait_for(reader.read(65536), QUIET_S)
+                await asyncio.wait_for(reader.read(65536), answer_s)
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
