@@ -1,8 +1,10 @@
 """The tables have no secret of any login: neither bronze, with its bytes, nor what is decoded from it."""
 
 import asyncio
+import logging
 from pathlib import Path
 
+import pytest
 from gateway.login_attempts import ATTEMPTS, USER, attempt_all, attempt_http, resume_magline
 from gateway.running_gateway import running_gateway
 from gateway.test_secrets import LISTENERS, PATIENT, assert_absent, assert_no_file_has, new_secret
@@ -20,11 +22,17 @@ async def log_in(folder: Path, right: str, wrong: str) -> tuple[bytes, bytes]:
         return await resume_magline(running, right)
 
 
-def test_no_table_has_the_secret_of_a_login(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_table_has_the_secret_of_a_login(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     right, wrong = new_secret("right"), new_secret("wrong")
     resumed = asyncio.run(log_in(tmp_path, right, wrong))
     data, hidden = tmp_path / "data", (right.encode(), wrong.encode(), *resumed)
-    Job(spark, data, JobSettings(once=True), gold=True).run()
+    capfd.readouterr()
+    with caplog.at_level(logging.DEBUG, logger="wirelake"):
+        Job(spark, data, JobSettings(once=True), gold=True).run()
+    output = "".join(capfd.readouterr()) + caplog.text
+    assert_absent("output and process log", output.encode(), *hidden)
     found: set[str] = set()
     for name in TABLES:
         if not (data / "lake" / TABLES[name].folder).exists():
