@@ -8,14 +8,16 @@ import pytest
 from deltalake import DeltaTable
 from gateway.test_secrets import assert_absent
 
-from pipeline.checking import check_tables
+from pipeline.checking import check_tables, rows_of
 from pipeline.traffic import START_US, fill
 from protocols.test_record_redaction import HTTP
 from protocols.test_redaction import MORE_LOGINS, OTHERS, UNREADABLE
 from protocols.test_secrets import LOGINS, SID, TOKEN
+from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import FRAMES, TABLES
 from wirelake.log.segments.log import SegmentLog
 from wirelake.log.segments.redaction import redact_log
+from wirelake.pipeline.commit.compaction import compact
 from wirelake.pipeline.gold.refresh import GoldTables
 from wirelake.pipeline.job import Job, JobSettings
 from wirelake.pipeline.paths import DataPaths
@@ -77,6 +79,38 @@ def ledger_faults(data: Path) -> list[Any]:
     paths = DataPaths.of(data)
     faults: list[Any] = GoldTables(paths.lake, paths.checkpoint, snapshot.check_tables(paths).app).check().to_pylist()
     return faults
+
+
+def test_no_file_has_a_secret_and_all_else_is_as_before(spark: "SparkSession", log: SegmentLog, data: Path) -> None:
+    write_logins(log)
+    once(spark, data)
+    compact(LocalStore(data / "lake"))  # the files before it stay for the history
+    with pytest.raises(AssertionError, match="bronze/frames"):
+        assert_no_secret(data / "lake" / "bronze")
+    old_version, before = version(data), {name: rows_of(data, name) for name in TABLES}
+    dry = redact_tables(spark, data, RedactionRequest(dry=True))
+    assert version(data) == old_version
+    with pytest.raises(AssertionError, match="bronze/frames"):
+        assert_no_secret(data / "lake" / "bronze")
+    done = redact_both(spark, data, log)
+    assert_no_secret(data / "lake")
+    assert_no_secret(data / "checkpoints")
+    assert (done.redacted, done.examined) == (dry.redacted, dry.examined)
+    assert sum(done.redacted.values()) == len(LOGINS) + len(MORE_LOGINS) + len(UNREADABLE) + len(HTTP)
+    assert {name: each.tables for name, each in done.redecoded.items()} == {
+        name: each.tables for name, each in dry.redecoded.items()
+    }
+    assert done.replaced
+    assert done.removed
+    check_tables(data)  # bronze is what the log is now, and every frame is in one of messages and quarantine
+    assert ledger_faults(data) == []
+    for name in TABLES:
+        after, hidden = rows_of(data, name), [each for each in ("frame", "payload", "fields") if each in before[name]]
+        order = [column for column in after.columns if column not in hidden]
+        if not name.startswith("gold.") and not name.startswith("silver.open_"):
+            assert after.select(order).sort(order).equals(before[name].select(order).sort(order)), name
+    with pytest.raises(Exception, match=r"(?i)not found|no such file"):
+        DeltaTable(str(data / "lake" / FRAMES.folder), version=old_version).to_pyarrow_table()
 
 
 def test_a_second_run_changes_nothing_and_the_pipeline_continues(
