@@ -1,8 +1,10 @@
-"""silver.audit: what real clients and administrators did is in the table."""
+"""silver.audit: what real clients and administrators did is in the table, and redecoding fills it for the past."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
+import polars
 from gateway.auth.audited import audit_of, audited
 from gateway.comet_client import Phone
 from gateway.http.calling import BOB, calling
@@ -11,10 +13,13 @@ from gateway.test_reload import changed
 from pyspark.sql import SparkSession
 
 from pipeline.checking import check_tables, rows_of
+from pipeline.traffic import START_US
 from wirelake.lake.query import query
 from wirelake.lake.store import LocalStore
 from wirelake.lake.tables import AUDIT
+from wirelake.log.segments.log import SegmentLog
 from wirelake.pipeline.job import Job, JobSettings
+from wirelake.pipeline.redecode.redecode import RedecodeRequest, redecode
 from wirelake.protocols.comet import frames
 from wirelake.protocols.text import read_json
 
@@ -45,6 +50,12 @@ def table(data: Path) -> list[dict[str, object]]:
     return [{name: row[name] for name in COLUMNS} for row in rows]
 
 
+def append_frame(data: Path) -> None:
+    log = SegmentLog(data / "log")
+    log.append(START_US, "comet", "frame", "in", "s", "bob", "10.0.0.1:5", b"").wait(60.0)
+    log.close()
+
+
 def test_who_did_what_is_in_the_table(spark: SparkSession, tmp_path: Path) -> None:
     logged = asyncio.run(acted(tmp_path))
     data = tmp_path / "data"
@@ -68,3 +79,15 @@ def test_who_did_what_is_in_the_table(spark: SparkSession, tmp_path: Path) -> No
     ]
     found = query(LocalStore(data / "lake"), "SELECT detail ->> 'sql' FROM silver.audit WHERE action = 'sql'")
     assert found.rows == [["SELECT 'é' AS \"a\""]]
+
+    append_frame(data)  # a batch without anything for the audit
+    Job(spark, data, JobSettings(once=True)).run()
+    assert table(data) == rows
+    shutil.rmtree(data / "lake" / AUDIT.folder)  # as in a lake of an earlier version
+    for protocol, count in (("http", 3), ("comet", 2), ("redis", 4)):
+        done = redecode(spark, data, RedecodeRequest(protocol=protocol), gold=True)
+        assert done.tables[AUDIT.name].new == count
+    assert table(data) == [row for row in rows if row["protocol"]]
+    done = redecode(spark, data, RedecodeRequest(protocol="http"))
+    assert (done.tables[AUDIT.name].same, done.replaced) == (3, {})
+    assert rows_of(data, "gold.ledger").filter(~polars.col("balanced")).is_empty()

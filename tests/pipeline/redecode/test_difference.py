@@ -3,7 +3,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from wirelake.lake.tables import MESSAGES, READINGS, LakeTable
+from wirelake.lake.tables import AUDIT, MESSAGES, READINGS, LakeTable
 from wirelake.pipeline.redecode.difference import Difference, compare_row_sets, compare_rows, is_known
 
 AT = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -69,3 +69,10 @@ def test_differences_add_up() -> None:
     whole = Difference(same=1, fields={"topic": 1}, days={"a"})
     whole.add(Difference(same=2, changed=3, fields={"topic": 2, "op": 1}, days={"b"}, dirty_us={7}))
     assert whole == Difference(same=3, changed=3, fields={"topic": 3, "op": 1}, days={"a", "b"}, dirty_us={7})
+
+
+def test_rows_that_no_decoder_wrote_are_counted_too() -> None:
+    old = rows(AUDIT, {"seq": 1, "action": "login"}, {"seq": 2, "action": "sql"})
+    new = rows(AUDIT, {"seq": 1, "action": "login"}, {"seq": 3, "action": "sql"})
+    found = compare_row_sets(AUDIT, old, new)
+    assert (found.same, found.relabelled, found.removed, found.new, found.days) == (1, 0, 1, 1, {"2030-01-01"})

@@ -10,10 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wirelake.lake.store import Store
-from wirelake.lake.tables import FRAMES, MESSAGES, QUARANTINE, READINGS, TEXT, TIME, LakeTable
+from wirelake.lake.tables import AUDIT, FRAMES, MESSAGES, QUARANTINE, READINGS, TEXT, TIME, LakeTable
 from wirelake.limits import PIPELINE_CHUNK_ROWS
 from wirelake.log.interface import SCHEMA
 from wirelake.pipeline.commit.files import FileAction, TableWriter, mark_worker, write_rows
+from wirelake.pipeline.ingest import audit
 from wirelake.pipeline.ingest.decode import DecodedBatch, decode_batch
 from wirelake.pipeline.ingest.readings import NO_READINGS, rows_of
 from wirelake.pipeline.ingest.task import POISON, isolate_failing, poison_rows
@@ -46,7 +47,7 @@ class DecodeReport(Struct, frozen=True, tag="decoded"):
     decoded: int  # frames that could not be decoded before
     refused: int  # frames that cannot be decoded any more
     files: list[FileAction] = []
-    readings: list[FileAction] = []  # files of new rows in the scratch folder
+    scratch: list[FileAction] = []  # files of new readings, and of the audit, in the scratch folder
 
 
 class DecodeTask(Struct, frozen=True):
@@ -61,7 +62,8 @@ class DecodeTask(Struct, frozen=True):
     dry: bool
     careful: bool = False  # do not decode what broke the decoder before
     redact: bool = False  # decode the frames as they will be once they are redacted
-    scratch: Store | None = None  # for the readings of telemetry; None if these are not wanted
+    scratch: Store | None = None  # for readings and the audit; None if these are not wanted
+    takes_readings: bool = False  # of telemetry
     sessions: list[FileAction] = []  # with the identities of sessions that logged in after their first report
 
     def task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -76,16 +78,19 @@ class DecodeTask(Struct, frozen=True):
 
     def decode(self, unit: DecodeUnit) -> Iterator[Any]:
         decoded = self.start(unit)
-        readings = [READINGS.schema.empty_table()]
+        readings, audited = [READINGS.schema.empty_table()], [AUDIT.schema.empty_table()]
         for batch in self._frames(unit):
             events = decoded.add(batch)
             if self.replayed is not None:
                 yield shuffle_events(events_of(batch, events, self.buckets, self.replayed))
-            if self.scratch is not None:
+            audited.append(_as_table(audit.rows_of(batch)))
+            if self.takes_readings:
                 readings += [_as_table(events.readings), _as_table(self._admit(events.early_readings))]
         report = self._compare(decoded)
         if self.scratch is not None:
-            report = replace(report, readings=write_scratch(READINGS, pa.concat_tables(readings), self.scratch))
+            files = write_scratch(READINGS, pa.concat_tables(readings), self.scratch)
+            files += write_scratch(AUDIT, pa.concat_tables(audited), self.scratch)
+            report = replace(report, scratch=files)
         yield shuffle_reports([(0, report)])
 
     def compare(self, unit: DecodeUnit) -> "tuple[DecodeReport, DecodedUnit]":

@@ -88,11 +88,14 @@ def compare_row_sets(table: LakeTable, old: Any, new: Any) -> Difference:
     """Compare rows that have no identity: count equal ones."""
     names = [name for name in table.schema.names if name != DECODER]
     rows = pa.concat_tables([_with_counts(old, 1, 0), _with_counts(new, 0, 1)])
-    sums = [("_old", "sum"), ("_new", "sum"), (DECODER, "min"), (DECODER, "max")]
-    groups = rows.group_by(names).aggregate(sums)
+    sums = [("_old", "sum"), ("_new", "sum")]
+    has_decoder = DECODER in table.schema.names
+    groups = rows.group_by(names).aggregate([*sums, (DECODER, "min"), (DECODER, "max")] if has_decoder else sums)
     before, after = groups["_old_sum"].to_numpy(), groups["_new_sum"].to_numpy()
     both = np.minimum(before, after)
-    relabelled = (both > 0) & _differs(groups[f"{DECODER}_min"], groups[f"{DECODER}_max"])
+    relabelled = np.zeros(len(both), bool)
+    if has_decoder:
+        relabelled = (both > 0) & _differs(groups[f"{DECODER}_min"], groups[f"{DECODER}_max"])
     found = Difference(removed=int((before - both).sum()), new=int((after - both).sum()))
     found.relabelled = int(both[relabelled].sum())
     found.same = int(both.sum()) - found.relabelled

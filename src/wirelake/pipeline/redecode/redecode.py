@@ -21,7 +21,7 @@ from wirelake.errors import StorageError
 from wirelake.key_source import KeySource
 from wirelake.lake.damage import find_damage
 from wirelake.lake.store import Store
-from wirelake.lake.tables import DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, READINGS, SESSIONS, TABLES
+from wirelake.lake.tables import AUDIT, DEVICE_COMMANDS, FRAMES, MESSAGES, QUARANTINE, READINGS, SESSIONS, TABLES
 from wirelake.limits import PIPELINE_REDECODE_UNITS, PIPELINE_VIEW_WAIT_S
 from wirelake.pipeline.commit.delta import open_table, replace_files, rewrite_lock
 from wirelake.pipeline.commit.files import FileAction, FileChecks
@@ -139,7 +139,7 @@ class _Redecode:
         self._replay = replay_of(request.protocol, request.rules)
         replayed = self._replay.tables if self._replay is not None else ()
         self._takes_readings = READINGS not in replayed  # from telemetry, not from assembled commands
-        self._recomputed = (*replayed, READINGS) if self._takes_readings else replayed
+        self._recomputed = (*replayed, READINGS, AUDIT) if self._takes_readings else (*replayed, AUDIT)
         others = [*_SESSIONS, DEVICE_COMMANDS.open_table]
         self._snapshot = take_snapshot(paths, (FRAMES, MESSAGES, QUARANTINE, *self._recomputed, *others))
         affected = (name for name in self._snapshot.files if TABLES[name] not in others)
@@ -225,8 +225,8 @@ class _Redecode:
         for report in reports:
             if isinstance(report, DecodeReport):
                 self._add(report)
-                self._checks.check_tables(self.scratch, report.readings)
-                self._reduced += report.readings
+                self._checks.check_tables(self.scratch, report.scratch)
+                self._reduced += report.scratch
             elif isinstance(report, ReplayTaskReport):
                 self._checks.check_tables(self.scratch, report.files)
                 self._checks.check(self.scratch, report.states[-1].name, report.states[-1].bytes, report.worker)
@@ -253,7 +253,8 @@ class _Redecode:
             dry=request.dry,
             careful=careful,
             redact=request.redact,
-            scratch=self.scratch if self._takes_readings else None,
+            scratch=self.scratch,
+            takes_readings=self._takes_readings,
             sessions=[file for table in _SESSIONS for file in self._snapshot.files.get(table.name, ())],
         )
         rows = self._numbers(len(units)).mapInArrow(decode_task.task(), from_arrow_schema(SHUFFLE_SCHEMA))
@@ -290,9 +291,9 @@ class _Redecode:
 
     def compare(self) -> None:
         """Compare the rows that were computed again with those of the tables."""
-        names = tuple(table.name for table in self._recomputed)
-        if self._takes_readings and not self._has_readings():
-            names = tuple(name for name in names if name != READINGS.name)
+        shared = [AUDIT.name, *([READINGS.name] if self._takes_readings else [])]
+        without = {name for name in shared if not self._has_rows(name)}
+        names = tuple(table.name for table in self._recomputed if table.name not in without)
         if not names or not self._affected[FRAMES.name]:
             return
         from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 (needs pyspark)
@@ -330,14 +331,13 @@ class _Redecode:
             self._checks.check_tables(self._paths.lake, report.files)
             self._new += report.files
 
-    def _has_readings(self) -> bool:
-        """Return whether the protocol has readings, in the table or now. All protocols share the files of the table."""
-        if _files_of_table(READINGS.name, self._reduced):
+    def _has_rows(self, name: str) -> bool:
+        """Return whether the protocol has rows, in the table or now. All protocols share the files of the table."""
+        if _files_of_table(name, self._reduced):
             return True
-        files = files_of(self._affected.get(READINGS.name, ()))
-        return any(self._has_own_readings(file) for file in files)
+        return any(self._has_own_rows(file) for file in files_of(self._affected.get(name, ())))
 
-    def _has_own_readings(self, file: FileAction) -> bool:
+    def _has_own_rows(self, file: FileAction) -> bool:
         with self._paths.lake.open_input(file.lake_path) as source:
             protocols = pq.ParquetFile(source).read(["protocol"])["protocol"]
         return bool(pc.any(pc.equal(protocols, self._request.protocol)).as_py())
@@ -367,6 +367,7 @@ class _Redecode:
     def _dirty(self) -> dict[str, set[int]]:
         """Return the changed minutes, including those that an interrupted redecode left."""
         dirty = {name: set(found.dirty_us) for name, found in self.done.tables.items() if found.dirty_us}
+        dirty.pop(AUDIT.name, None)  # no gold table is made from it
         try:
             pending = json.decode(self._paths.checkpoint.read(_PENDING), type=dict[str, list[int]])
         except FileNotFoundError:
