@@ -1,5 +1,4 @@
 import base64
-import secrets
 import shlex
 import stat
 import sys
@@ -14,7 +13,7 @@ from wirelake.errors import InputError
 from wirelake.key_source import KEY_BYTES, KeySource, parse_key, state_key
 from wirelake.limits import KEY_BYTES_MAX
 
-KEY = secrets.token_bytes(KEY_BYTES)
+KEY = bytes.fromhex("d1" * 8 + "0f" * 8 + "7e" * 8 + "c4" * 8)  # the same in all workers: tests are named by it
 
 
 def python(code: str) -> KeySource:

@@ -53,3 +53,8 @@ def test_other_records_and_sessions_without_an_identity_do_not_belong_to_it() ->
     nobody = {"identity": ""}
     rows = audit_rows(batch_of({"event": "frame"}, {"event": "open"} | nobody, {"event": "close"} | nobody))
     assert (rows.num_rows, rows.schema) == (0, SCHEMA)
+
+
+def test_a_note_that_cannot_be_read_is_shown_as_it_is() -> None:
+    (row,) = audit_rows(batch_of({"event": "refuse", "note": "[odd"})).to_pylist()
+    assert (row["action"], row["outcome"], row["detail"]) == ("login", "refused", '{"note":"[odd"}')

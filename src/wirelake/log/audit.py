@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct, json
+from msgspec import DecodeError, Struct, json
 
 from wirelake.log.interface import AT_TYPE, SEQ_TYPE, TEXT_TYPE
 
@@ -87,7 +87,7 @@ def audit_rows(batch: Any) -> Any:
 
 
 def _action(event: str, direction: str, text: str) -> _Action:
-    note = _decode(text) if text else {}
+    note = _read_note(text)
     action, outcome, target = _ACTIONS.get(event, event), OK, ""
     if event == AUDIT:
         action, target, outcome = (str(note.pop(name, "")) for name in ("action", "target", "outcome"))
@@ -97,3 +97,11 @@ def _action(event: str, direction: str, text: str) -> _Action:
         action = _PACKET if direction else _ACTIONS[LOGIN]
         target, outcome = str(note.pop("user", "")), REFUSED
     return _Action(action, outcome, target, json.encode(note).decode() if note else "")
+
+
+def _read_note(text: str) -> dict[str, Any]:
+    """Return what a note says; a text that is none of the gateway's notes, as it is."""
+    try:
+        return _decode(text) if text else {}
+    except DecodeError:
+        return {"note": text}
