@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".delta-spark"
 PYTHON = FOLDER / "bin" / "python"
 STAMP = FOLDER / "installed"  # written last: what is installed
-REASON = "WIRELAKE_DELTA_SPARK_MISSING"  # the environment variable that tells tests why it is not installed
+REASON = "DELTA_SPARK_MISSING"  # tells tests why it is not installed; names with WIRELAKE_ are settings
 SPARK = "pyspark==4.2.1"
 ARTIFACT = "delta-spark_2.13"
 VERSION = "4.4.0"

@@ -130,7 +130,7 @@ def test_spark_with_delta_spark_gets_the_same_answers(tables: dict[str, Path]) -
 
 def find_delta_spark() -> Path:
     """Return the interpreter that has Spark 4.2 and delta-spark."""
-    python = Path(os.environ.get("WIRELAKE_DELTA_SPARK_PYTHON") or delta.PYTHON)
+    python = delta.PYTHON
     if not python.exists():
         reason = os.environ.get(delta.REASON) or "`./dev delta` was not run"
         pytest.skip(f"NOT TESTED: Spark with delta-spark as a reader of the tables, because {reason}")
