@@ -14,7 +14,8 @@ from wirelake.config import default_settings
 
 WAIT_S = 60.0  # only a failing test waits so long
 HOST = "127.0.0.1"
-_AT_START = dict(os.environ)  # before any test; opening a Spark session changes the environment of its process
+AT_START = dict(os.environ)  # before any test
+_SET_BY_SPARK = ("JAVA_HOME", "PYSPARK_PYTHON")  # when a session is opened in the process of the tests
 
 
 def free_ports(count: int) -> list[int]:
@@ -28,8 +29,11 @@ def free_ports(count: int) -> list[int]:
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
-    """Return what the tests were started with, without settings of Wirelake, and with these variables."""
-    return {name: value for name, value in _AT_START.items() if not name.startswith("WIRELAKE_")} | variables
+    """Return the environment without settings of Wirelake and what Spark has set, and with these variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WIRELAKE_")}
+    for name in _SET_BY_SPARK:
+        kept.pop(name, None)
+    return kept | {name: AT_START[name] for name in _SET_BY_SPARK if name in AT_START} | variables
 
 
 def write_settings(folder: Path, *listeners: str, text: str = "", ports: dict[str, int] | None = None) -> Path:

@@ -37,7 +37,7 @@ TOKEN = "throw-away"
 METER_KEY = bytes(range(16))
 LISTENERS = ("comet", "magline", "apostol", "esnp", "sisnet", "sisnet_tcp", "redis", "http")
 OPEN_TABLES = {name for name, table in TABLES.items() if table.is_open}
-NEW_TABLES = {"silver.batches", "gold.counts_hour", *OPEN_TABLES}  # added since
+NEW_TABLES = {"silver.audit", "silver.batches", "gold.counts_hour", *OPEN_TABLES}  # added since
 EMPTY_TABLES = {"silver.quarantine"}  # had no rows, and so no files
 PIPELINE_S = 300.0  # only a failing test waits so long
 

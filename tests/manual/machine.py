@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from cli.serving import clean_environment, free_ports
+from cli.serving import AT_START, clean_environment, free_ports
 
 from manual.blocks import ROOT, Block, Command, fits
 from wirelake.cli.support.protocol_package import PORT
@@ -42,7 +42,8 @@ class Machine:
         self._ports = dict(zip(defaults, map(str, free_ports(len(defaults))), strict=True))
         listen = {f"WIRELAKE_LISTEN_{name.upper()}": self.here(_default(name)) for name in LISTEN.__struct_fields__}
         path = f"{self.python.parent}{os.pathsep}{os.environ['PATH']}"
-        self._environment = clean_environment(**listen, **_OFFLINE, PATH=path, COLUMNS="200")
+        packages = AT_START.get("PYTHONPATH", "")  # without those that other tests have added
+        self._environment = clean_environment(**listen, **_OFFLINE, PATH=path, COLUMNS="200", PYTHONPATH=packages)
         self._gateway: Started | None = None
         self._staying: list[Started] = []
 

@@ -186,6 +186,8 @@ def test_the_stream_goes_on(spark: SparkSession, data: Path) -> None:
     for protocol in ("apostol", "comet"):
         done = redecode(spark, data, RedecodeRequest(protocol=protocol), gold=True)
         assert done.frames > 0
+        audit = done.tables.pop("silver.audit")  # a later version added it: a redecode fills it for the past
+        assert (audit.changed, audit.removed) == (0, 0)
         assert {found.changed + found.new + found.removed for found in done.tables.values()} == {0}
 
 
