@@ -98,6 +98,7 @@ async def test_what_is_the_admins_is_refused_to_an_identity(tmp_path: Path) -> N
             ("GET", "/api/topics/topic"),
             ("GET", "/api/messages/id"),
             ("GET", "/api/ledger"),
+            ("GET", "/api/audit"),
             ("GET", "/api/log"),
             ("GET", "/api/log/seq"),
             ("POST", "/api/lake/query"),

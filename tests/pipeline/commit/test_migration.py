@@ -16,7 +16,7 @@ from wirelake.errors import InputError, StorageError
 from wirelake.lake.progress import JobProgress
 from wirelake.lake.query import query, run_queries
 from wirelake.lake.store import LocalStore
-from wirelake.lake.tables import CALLS, DEVICE_LATEST, FRAMES, RECORDS, TABLES
+from wirelake.lake.tables import AUDIT, CALLS, DEVICE_LATEST, FRAMES, RECORDS, TABLES
 from wirelake.log.segments.reader import LogReader
 from wirelake.pipeline.commit import migration
 from wirelake.pipeline.commit.checkpoint import LAKE_FORMAT, read_stream
@@ -65,6 +65,8 @@ def test_rows_are_the_same_before_and_after(data: Path) -> None:
     assert said[0] == "bronze.frames: 0 of 5 files"
     assert said[-1] == ""
     for table in (each for each in TABLES.values() if each is DEVICE_LATEST or not each.name.startswith("gold.")):
+        if table is AUDIT:  # a later version added it, and the next batch creates it
+            continue
         opened = DeltaTable(data / "lake" / table.folder)
         assert [field.name for field in opened.schema().fields] == table.schema.names
         assert tuple(opened.metadata().partition_columns) == table.partition_by

@@ -67,7 +67,7 @@ def test_open_rows_are_replaced_until_they_are_final(log: SegmentLog, data: Path
     bucket = OneBucket(data)
     end = event(log, "s", "open")
     landed, first = bucket.run(end)
-    assert [file.table for file in landed.files] == ["bronze.frames"]
+    assert [file.table for file in landed.files] == ["bronze.frames", "silver.audit"]
     opened = first.open["silver.open_sessions"]
     assert [(file.table, file.partition) for file in opened] == [("silver.open_sessions", {})]
     assert bucket.rows(opened)["session"].to_list() == ["s"]
