@@ -22,7 +22,7 @@ SecondsOrNever = Annotated[float, Meta(ge=0)]  # 0 is never
 
 # The sections of wirelake.toml that belong to the gateway: no protocol can have these names.
 SECTIONS: Final = frozenset(
-    {"data", "listen", "tls", "auth", "log", "lake", "limits", "broker", "fetch", "http", "pipeline", "roles"}
+    {"data", "listen", "tls", "auth", "log", "lake", "limits", "broker", "fetch", "http", "pipeline", "roles", "state"}
 )
 
 
